@@ -1,0 +1,1 @@
+"""The typed async client of the HTTP API."""

@@ -1,0 +1,1 @@
+"""Settings: one frozen object, loaded once from YAML and the environment."""

@@ -1,0 +1,1 @@
+"""Credentials: named secrets, encrypted at rest, kept out of the log."""

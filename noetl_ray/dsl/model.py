@@ -1,0 +1,84 @@
+"""The playbook as validated, immutable data. Templates stay as they were written; nothing is rendered here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in the source a thing stands, both from 1."""
+
+    line: int = 0
+    column: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One policy rule; ``when`` None always matches."""
+
+    when: Any
+    do: Literal["continue", "retry", "jump", "break", "fail"]
+    attempts: Any = None
+    backoff: str | None = None
+    delay: Any = None
+    to: str | None = None
+    set: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One task of a step. ``config`` is everything the tool itself reads."""
+
+    label: str
+    kind: str
+    config: dict[str, Any]
+    input: dict[str, Any] = field(default_factory=dict)
+    set: dict[str, Any] = field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+    timeout: Any = None
+    side_effects: bool | None = None
+    output: dict[str, Any] = field(default_factory=dict)
+    at: Place = Place()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arc:
+    """One way out of a step; ``when`` None always matches."""
+
+    step: str
+    when: Any = None
+    set: dict[str, Any] = field(default_factory=dict)
+    at: Place = Place()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step. ``tasks`` is empty for a step that only routes."""
+
+    name: str
+    tasks: tuple[Task, ...] = ()
+    input: dict[str, Any] = field(default_factory=dict)
+    set: dict[str, Any] = field(default_factory=dict)
+    arcs: tuple[Arc, ...] = ()
+    mode: Literal["exclusive", "inclusive"] = "exclusive"
+    when: Any = None
+    admit: tuple[Rule, ...] = ()
+    timeout: Any = None
+    desc: str = ""
+    at: Place = Place()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Playbook:
+    """A whole playbook. ``digest`` is the SHA-256 of ``source``."""
+
+    name: str
+    path: str
+    workload: dict[str, Any]
+    steps: dict[str, Step]
+    entry: str
+    digest: str
+    source: str = field(repr=False)
+    description: str = ""

@@ -1,0 +1,1 @@
+"""Servers started from wheels: NATS and Postgres, for one-command use."""

@@ -1,0 +1,1 @@
+"""Events: the envelope, the closed set of types, canonical JSON and checksums."""

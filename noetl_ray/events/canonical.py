@@ -1,0 +1,58 @@
+"""Canonical JSON: sorted keys, compact separators, UTF-8; and the digests made over it (SER-1).
+
+Bytes made here are what is stored and what is hashed; nothing durable is ever pickled (SER-3).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import msgspec
+
+_encoder = msgspec.json.Encoder(order="sorted", decimal_format="string")
+
+
+def canonical_json(value: Any) -> bytes:
+    """Encode a value of JSON shape (or a msgspec struct) to its one canonical form."""
+    return _encoder.encode(value)
+
+
+def sha256_hex(data: bytes) -> str:
+    """Lowercase hex SHA-256."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical form of a value."""
+    return sha256_hex(_encoder.encode(value))
+
+
+def to_jsonable(value: Any) -> Any:
+    """Turn what a tool returned into plain JSON values without failing.
+
+    Mappings get text keys, tuples and sets become lists, bytes become text, what has no JSON form
+    becomes ``str(value)``; NaN and infinities become None because JSON cannot say them.
+    """
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): to_jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_jsonable(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((to_jsonable(item) for item in value), key=repr)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
+    isoformat = getattr(value, "isoformat", None)
+    if callable(isoformat):
+        return isoformat()
+    item = getattr(value, "item", None)
+    if callable(item) and type(value).__module__ == "numpy":
+        return to_jsonable(item())
+    return str(value)

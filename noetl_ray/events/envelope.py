@@ -1,0 +1,161 @@
+"""The event envelope (ENV-1) and the record: the one message that carries all events of an append.
+
+An envelope is checked when it is built and again when it is read; an incomplete one never reaches
+the log. ``producer`` and ``ingest_time`` say who and when and stay outside the content checksum, so
+that the same content written elsewhere has the same checksum.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from noetl_ray.errors import EnvelopeError
+from noetl_ray.events.canonical import canonical_json, sha256_hex
+from noetl_ray.events.types import (
+    NEEDS_COMMAND_ID,
+    NEEDS_IDEMPOTENCY_KEY,
+    REQUIRED_PAYLOAD,
+    RESULT_BEARING,
+    AggregateType,
+    EventType,
+)
+
+SCHEMA_NAME = "noetl.event"
+SCHEMA_VERSION = 1
+EVENTS_PER_RECORD_MAX = 256
+RECORD_BYTES_MAX = 900_000
+BIGINT_MAX = (1 << 63) - 1
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+class PayloadRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Immutable bytes outside the log that belong to an event."""
+
+    uri: str
+    sha256: str
+    media_type: str
+    bytes: int | None = None
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One fact. ``execution_id`` 0 means the event is about the system, not about an execution."""
+
+    event_id: int
+    tenant_id: str
+    organization_id: str
+    execution_id: int
+    stream_id: str
+    aggregate_id: str
+    aggregate_type: AggregateType
+    event_type: EventType
+    event_time: str
+    producer: str
+    payload: dict[str, Any]
+    schema_name: str = SCHEMA_NAME
+    schema_version: int = SCHEMA_VERSION
+    ingest_time: str | None = None
+    causation_id: int | None = None
+    correlation_id: str | None = None
+    idempotency_key: str | None = None
+    prev_event_id: int | None = None
+    stage_id: str | None = None
+    frame_id: str | None = None
+    command_id: str | None = None
+    payload_ref: PayloadRef | None = None
+    meta: dict[str, Any] = {}
+    envelope_checksum: str = ""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One append: its events, and the log positions the decision consumed (P4)."""
+
+    events: tuple[Event, ...]
+    consumed: tuple[int, ...] = ()
+    v: int = 1
+
+
+_decoder = msgspec.json.Decoder(Record)
+
+
+def checksum_of(event: Event) -> str:
+    """SHA-256 over the canonical content of an event, without who wrote it and when it arrived."""
+    bare = msgspec.structs.replace(event, envelope_checksum="", ingest_time=None, producer="")
+    return sha256_hex(canonical_json(bare))
+
+
+def seal(event: Event) -> Event:
+    """Check an event and stamp its checksum.
+
+    Raises:
+        EnvelopeError: the envelope is incomplete or contradicts itself.
+    """
+    check_envelope(event)
+    return msgspec.structs.replace(event, envelope_checksum=checksum_of(event))
+
+
+def check_envelope(event: Event) -> None:
+    """Refuse an incomplete envelope, naming the field."""
+    kind = event.event_type
+    if not 0 < event.event_id <= BIGINT_MAX:
+        _refuse(event, "event_id", "must be a positive BIGINT")
+    if not 0 <= event.execution_id <= BIGINT_MAX:
+        _refuse(event, "execution_id", "must be a BIGINT")
+    for name in ("tenant_id", "organization_id", "stream_id", "aggregate_id", "producer"):
+        if not getattr(event, name):
+            _refuse(event, name, "is required")
+    if not _TIME.fullmatch(event.event_time):
+        _refuse(event, "event_time", "must be UTC with milliseconds")
+    for key in REQUIRED_PAYLOAD.get(kind, ()):
+        if key not in event.payload:
+            _refuse(event, f"payload.{key}", "is required")
+    if kind in NEEDS_COMMAND_ID and not event.command_id:
+        _refuse(event, "command_id", "is required")
+    if kind in NEEDS_IDEMPOTENCY_KEY and not event.idempotency_key:
+        _refuse(event, "idempotency_key", "is required")
+    if kind in RESULT_BEARING and "result" in event.payload:
+        _check_result(event)
+    if event.payload_ref is not None and not event.payload_ref.uri.startswith("noetl://"):
+        _refuse(event, "payload_ref.uri", "must name a durable noetl:// object")
+
+
+def encode_record(record: Record) -> bytes:
+    """Canonical bytes of a record, refused when over the limits of one message (P6)."""
+    if not 0 < len(record.events) <= EVENTS_PER_RECORD_MAX:
+        msg = f"a record holds 1..{EVENTS_PER_RECORD_MAX} events, not {len(record.events)}"
+        raise EnvelopeError(msg)
+    data = canonical_json(record)
+    if len(data) > RECORD_BYTES_MAX:
+        msg = f"a record of {len(data)} bytes is over {RECORD_BYTES_MAX}; bodies belong in the tier"
+        raise EnvelopeError(msg)
+    return data
+
+
+def decode_record(data: bytes) -> Record:
+    """Read a record back.
+
+    Raises:
+        EnvelopeError: the bytes are not a record of this schema.
+    """
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        msg = f"not an event record: {error}"
+        raise EnvelopeError(msg) from None
+
+
+def _check_result(event: Event) -> None:
+    result = event.payload["result"]
+    if not isinstance(result, dict) or "status" not in result or "reference" not in result:
+        _refuse(event, "payload.result", "must hold status and reference")
+    reference = result["reference"]
+    if isinstance(reference, dict) and "uri" not in reference:
+        _refuse(event, "payload.result.reference", "an IPC hint alone is not durable")
+
+
+def _refuse(event: Event, field: str, reason: str) -> None:
+    msg = f"{event.event_type} refused: {field} {reason}"
+    raise EnvelopeError(msg)

@@ -1,0 +1,161 @@
+"""The closed set of event types, what aggregate each belongs to, and what its payload must hold.
+
+Adding a type here is the only way to put a new kind of fact into the log; the envelope check refuses
+everything else.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class EventType(StrEnum):
+    """Every event type the log may hold."""
+
+    EXECUTION_REQUESTED = "execution.requested"
+    EXECUTION_CANCEL_REQUESTED = "execution.cancel.requested"
+    EXECUTION_CANCELLED = "execution.cancelled"
+    PLAYBOOK_REGISTERED = "playbook.registered"
+    PLAYBOOK_INITIALIZED = "playbook.initialized"
+    PLAYBOOK_COMPLETED = "playbook.completed"
+    PLAYBOOK_FAILED = "playbook.failed"
+
+    STEP_ENTER = "step.enter"
+    STEP_EXIT = "step.exit"
+    STEP_DONE = "step.done"
+    STEP_FAILED = "step.failed"
+
+    COMMAND_ISSUED = "command.issued"
+    COMMAND_CLAIMED = "command.claimed"
+    COMMAND_STARTED = "command.started"
+    COMMAND_RELEASED = "command.released"
+    COMMAND_COMPLETED = "command.completed"
+    COMMAND_FAILED = "command.failed"
+    COMMAND_CANCELLED = "command.cancelled"
+
+    CALL_DONE = "call.done"
+    CALL_ERROR = "call.error"
+
+    TASK_ATTEMPT_FAILED = "task.attempt.failed"
+    TASK_DONE = "task.done"
+    TASK_FAILED = "task.failed"
+
+    LOOP_STARTED = "loop.started"
+    LOOP_ITEM = "loop.item"
+    LOOP_SHARD_DONE = "loop.shard.done"
+    LOOP_FANIN_COMPLETED = "loop.fanin.completed"
+    LOOP_DONE = "loop.done"
+
+    STAGE_OPENED = "stage.opened"
+    STAGE_CLOSED = "stage.closed"
+
+    FRAME_DISPATCHED = "frame.dispatched"
+    FRAME_STARTED = "frame.started"
+    FRAME_HEARTBEAT = "frame.heartbeat"
+    FRAME_ABANDONED = "frame.abandoned"
+    FRAME_COMMITTED = "frame.committed"
+    FRAME_FAILED = "frame.failed"
+
+    BATCH_ACCEPTED = "batch.accepted"
+    BATCH_PROCESSING = "batch.processing"
+    BATCH_COMPLETED = "batch.completed"
+    BATCH_FAILED = "batch.failed"
+
+    CHECKPOINT_COMMITTED = "checkpoint.committed"
+
+    WORKER_JOINED = "worker.joined"
+    WORKER_LEFT = "worker.left"
+    WORKER_LOST = "worker.lost"
+
+
+class AggregateType(StrEnum):
+    """What a subject is about."""
+
+    SUBMISSION = "submission"
+    EXECUTION = "execution"
+    INBOX = "inbox"
+    COMMAND = "command"
+    FRAME = "frame"
+    PLAYBOOK = "playbook"
+    WORKER = "worker"
+    SHARD = "shard"
+    BUSINESS_OBJECT = "business_object"
+
+
+EXECUTION_TERMINAL = frozenset(
+    {
+        EventType.PLAYBOOK_COMPLETED,
+        EventType.PLAYBOOK_FAILED,
+        EventType.EXECUTION_CANCELLED,
+    }
+)
+"""Exactly one of these ends an execution."""
+
+COMMAND_TERMINAL = frozenset(
+    {EventType.COMMAND_COMPLETED, EventType.COMMAND_FAILED, EventType.COMMAND_CANCELLED}
+)
+"""Exactly one of these ends a command."""
+
+RESULT_BEARING = frozenset(
+    {
+        EventType.CALL_DONE,
+        EventType.CALL_ERROR,
+        EventType.STEP_EXIT,
+        EventType.LOOP_ITEM,
+        EventType.LOOP_SHARD_DONE,
+        EventType.LOOP_FANIN_COMPLETED,
+    }
+)
+"""These carry ``payload.result`` (ENV-7)."""
+
+REQUIRED_PAYLOAD: dict[EventType, tuple[str, ...]] = {
+    EventType.EXECUTION_REQUESTED: ("playbook", "workload", "project_id"),
+    EventType.EXECUTION_CANCEL_REQUESTED: ("reason",),
+    EventType.PLAYBOOK_REGISTERED: ("path", "version", "digest"),
+    EventType.PLAYBOOK_INITIALIZED: ("playbook",),
+    EventType.PLAYBOOK_COMPLETED: ("final_step",),
+    EventType.PLAYBOOK_FAILED: ("final_step", "error"),
+    EventType.STEP_ENTER: ("step", "visit"),
+    EventType.STEP_EXIT: ("step", "visit", "status"),
+    EventType.COMMAND_ISSUED: ("step", "visit", "playbook_digest"),
+    EventType.COMMAND_CLAIMED: ("worker_id", "incarnation"),
+    EventType.COMMAND_RELEASED: ("reason",),
+    EventType.CALL_DONE: ("step", "visit", "result"),
+    EventType.CALL_ERROR: ("step", "visit", "result", "error"),
+    EventType.COMMAND_FAILED: ("error",),
+    EventType.WORKER_JOINED: ("worker_id", "incarnation", "slots"),
+    EventType.WORKER_LEFT: ("worker_id", "incarnation"),
+    EventType.WORKER_LOST: ("worker_id", "incarnation", "reason"),
+}
+"""Payload keys without which an event is refused."""
+
+NEEDS_COMMAND_ID = frozenset(
+    {
+        EventType.COMMAND_ISSUED,
+        EventType.COMMAND_CLAIMED,
+        EventType.COMMAND_STARTED,
+        EventType.COMMAND_RELEASED,
+        EventType.COMMAND_COMPLETED,
+        EventType.COMMAND_FAILED,
+        EventType.COMMAND_CANCELLED,
+        EventType.CALL_DONE,
+        EventType.CALL_ERROR,
+    }
+)
+"""Events that are lost without the command they speak of (ENV-13)."""
+
+NEEDS_IDEMPOTENCY_KEY = frozenset(
+    {
+        EventType.EXECUTION_REQUESTED,
+        EventType.EXECUTION_CANCEL_REQUESTED,
+        EventType.PLAYBOOK_REGISTERED,
+        EventType.COMMAND_ISSUED,
+        EventType.COMMAND_CLAIMED,
+        EventType.COMMAND_RELEASED,
+        EventType.COMMAND_COMPLETED,
+        EventType.COMMAND_FAILED,
+        EventType.CALL_DONE,
+        EventType.CALL_ERROR,
+    }
+)
+"""Transitions an outside party may retry (ENV-4)."""

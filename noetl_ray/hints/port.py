@@ -1,0 +1,38 @@
+"""The hint port: fire-and-forget messages between roles; core NATS on a cluster, memory in one process.
+
+Used for offers to workers, announcements of workers, nudges of cancel. Nothing may depend on one
+arriving; whoever sends a hint also has a way to send it again from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from noetl_ray.wal.subjects import token
+
+Handler = Callable[[str, bytes], Awaitable[None]]
+
+ANNOUNCE = "noetl.hints.workers"
+"""Workers announce themselves here each second."""
+
+
+def offer_subject(shard: int, worker_id: str) -> str:
+    """The targeted command subject of PRIN-6."""
+    return f"noetl.commands.{shard}.{token(worker_id)}"
+
+
+class Hints(Protocol):
+    """Sends and receives hints."""
+
+    async def send(self, subject: str, data: bytes) -> None:
+        """Send; returns at once, promises nothing."""
+        ...
+
+    async def listen(self, subject: str, handler: Handler) -> Callable[[], Awaitable[None]]:
+        """Call ``handler(subject, data)`` for each hint (``*`` and ``>`` allowed); returns a stopper."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...

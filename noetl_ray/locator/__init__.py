@@ -1,0 +1,1 @@
+"""Names: noetl:// URIs, the shard function and physical keys. Standard library only (LOC-8)."""

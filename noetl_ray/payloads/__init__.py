@@ -1,0 +1,1 @@
+"""Objects: durable bytes under derived keys, over fsspec."""

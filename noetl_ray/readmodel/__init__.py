@@ -1,0 +1,1 @@
+"""The read model: Postgres schema, projection store and queries; always rebuildable."""

@@ -1,0 +1,1 @@
+"""Results: which tier, deterministic bytes, the extracted block, redaction."""

@@ -1,0 +1,1 @@
+"""Test tools that ship: contract kits, the virtual clock, named crash points."""

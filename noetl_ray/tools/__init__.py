@@ -1,0 +1,1 @@
+"""Tools: one module per kind of task, and the registry."""

@@ -1,0 +1,58 @@
+"""The tool port: one kind of task each. A tool gets a rendered config and returns data or raises ToolError.
+
+Rendering, policies, retries, result tiers and events are the pipeline's, not the tool's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from noetl_ray.credentials.port import Credential
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """What a tool may know of where it runs."""
+
+    execution_id: int
+    step: str
+    task: str
+    attempt: int
+    idempotency_key: str
+    """Stable over attempts and re-dispatches of this task run."""
+    timeout_s: float | None
+    credential: Callable[[str], Awaitable[Credential]]
+    """Resolve a credential by name; raises NotFoundError."""
+    log: Callable[[str, str], None]
+    """``log(stream, line)``: what the task prints; redacted further on."""
+    names: dict[str, Any] = field(default_factory=dict)
+    """The render context (workload keys, ctx, step results) for tools that expose it to user code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What a task run gave: ``data`` is R of dsl section 6; ``meta`` the kind's block (http, pg, py)."""
+
+    data: Any
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+class Tool(Protocol):
+    """One kind of task."""
+
+    kind: ClassVar[str]
+    side_effects: ClassVar[bool]
+    meta_key: ClassVar[str]
+    """Where ``ToolResult.meta`` goes in ``output``: ``http``, ``pg`` or ``py``."""
+    text_keys: ClassVar[frozenset[str]]
+    """Config keys rendered to text and never coerced (dsl section 3)."""
+
+    async def run(self, config: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Do the work once. Raises ToolError with a kind of dsl section 6; lets CancelledError pass."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of pools and processes."""
+        ...

@@ -1,0 +1,102 @@
+"""Subjects: one per aggregate, shard first, so that one writer and one version belong together.
+
+``noetl.events.<shard>.<tenant>.<org>.<execution>.<aggregate>`` for what belongs to an execution and
+``noetl.system.<tenant>.<org>.<kind>.<id>`` for what belongs to none. Tokens are percent-encoded, so
+any step or worker name is safe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from noetl_ray.events.canonical import sha256_hex
+from noetl_ray.scope import Scope
+
+EVENTS_ROOT = "noetl.events"
+SYSTEM_ROOT = "noetl.system"
+CONTROL = "control"
+INBOX = "inbox"
+SUBMIT = "submit"
+COMMAND_PREFIX = "cmd-"
+KEY_PREFIX = "key-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSubject:
+    """A parsed execution subject. ``execution`` is the decimal id, or ``key-<hash>`` for a keyed submit."""
+
+    shard: int
+    scope: Scope
+    execution: str
+    aggregate: str
+
+
+def token(text: str) -> str:
+    """One subject token for any text: reversible, no dots, blanks or wildcards."""
+    return quote(text, safe="-_~").replace(".", "%2E")
+
+
+def untoken(text: str) -> str:
+    """The inverse of :func:`token`."""
+    return unquote(text)
+
+
+def control_subject(shard: int, scope: Scope, execution_id: int) -> str:
+    """The one subject only the conductor writes (P10)."""
+    return _event(shard, scope, str(execution_id), CONTROL)
+
+
+def inbox_subject(shard: int, scope: Scope, execution_id: int) -> str:
+    """Where cancels and callbacks wait for a decision to take them (P10)."""
+    return _event(shard, scope, str(execution_id), INBOX)
+
+
+def submit_subject(shard: int, scope: Scope, execution_id: int) -> str:
+    """Where a request without an idempotency key lies."""
+    return _event(shard, scope, str(execution_id), SUBMIT)
+
+
+def keyed_submit_subject(shard: int, scope: Scope, idempotency_key: str) -> str:
+    """Where a request with an idempotency key lies; the key alone names it (P11)."""
+    name = KEY_PREFIX + sha256_hex(idempotency_key.encode())[:40]
+    return _event(shard, scope, name, SUBMIT)
+
+
+def command_subject(shard: int, scope: Scope, execution_id: int, command_id: str) -> str:
+    """A command's own subject: its claims and its one completion."""
+    return _event(shard, scope, str(execution_id), COMMAND_PREFIX + token(command_id))
+
+
+def worker_subject(worker_id: str) -> str:
+    """Where a worker's incarnations come and go."""
+    return f"{SYSTEM_ROOT}.worker.{token(worker_id)}"
+
+
+def catalog_subject(scope: Scope, path: str) -> str:
+    """The versions of one playbook path."""
+    return f"{SYSTEM_ROOT}.catalog.{scope.tenant_id}.{scope.organization_id}.{token(path)}"
+
+
+def shard_filter(shard: int) -> str:
+    """All events of a shard."""
+    return f"{EVENTS_ROOT}.{shard}.>"
+
+
+def parse_event_subject(subject: str) -> EventSubject | None:
+    """Read an execution subject back; None for any other subject."""
+    parts = subject.split(".")
+    if len(parts) != 7 or parts[0] != "noetl" or parts[1] != "events":
+        return None
+    return EventSubject(
+        shard=int(parts[2]),
+        scope=Scope(tenant_id=parts[3], organization_id=parts[4]),
+        execution=parts[5],
+        aggregate=parts[6],
+    )
+
+
+def _event(shard: int, scope: Scope, execution: str, aggregate: str) -> str:
+    return (
+        f"{EVENTS_ROOT}.{shard}.{scope.tenant_id}.{scope.organization_id}.{execution}.{aggregate}"
+    )

@@ -1,0 +1,1 @@
+"""Where work should run: pure functions over topology, distance and load."""
