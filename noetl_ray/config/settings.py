@@ -1,0 +1,158 @@
+"""The settings as one frozen tree. Made once at start; bad values stop the start, nothing is clamped.
+
+Sections follow CFG-1: runtime, event_store, serialization, payload_store, projection_stores, results,
+frame_policy_defaults, plus gateway, ray and credentials. Field defaults are the defaults of the product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Durability = Literal["process", "disk", "replicated"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSettings:
+    """Who and where this process is, and how much it does at once."""
+
+    tenant_id: str = "default"
+    organization_id: str = "default"
+    project_id: str = "default"
+    environment: str = "local"
+    cluster_id: str = "local"
+    cell: str = "cell-0"
+    region: str = "local"
+    zone: str = "local"
+    node_id: str = ""
+    """Host identity; filled with the host's own name where empty (CFG-3)."""
+    shard_count: int = 16
+    worker_slots: int = 64
+    """Commands one worker holds at once."""
+    worker_lease_ms: int = 15_000
+    """How long a silent worker keeps its commands."""
+    announce_ms: int = 1_000
+    conductors: int = 1
+    """Conductor hosts; host i owns the shards with shard % conductors == i."""
+    workers: int = 1
+    python_processes: int = 2
+    """Warm processes for user Python per worker."""
+    allowed_env: tuple[str, ...] = ()
+    """Environment names templates may read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventStoreSettings:
+    """The write-ahead log."""
+
+    backend: Literal["jetstream", "memory"] = "jetstream"
+    url: str = ""
+    """nats:// address; empty means the embedded server."""
+    token: str = field(default="", repr=False)
+    stream: str = "noetl_events"
+    durability: Durability = "process"
+    ack_timeout_ms: int = 5_000
+    duplicate_window_s: int = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SerializationSettings:
+    """How durable bytes are made; only one answer is right today (TN-24)."""
+
+    checksum: Literal["sha256"] = "sha256"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadStoreSettings:
+    """Where durable objects live: any fsspec URL."""
+
+    url: str = ""
+    """file:///…, s3://bucket/prefix, memory://…; empty means a folder of the data directory."""
+    endpoint_url: str = ""
+    access_key: str = field(default="", repr=False)
+    secret_key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectionSettings:
+    """The read model."""
+
+    backend: Literal["postgres", "memory"] = "postgres"
+    dsn: str = field(default="", repr=False)
+    """postgresql:// address; empty means the embedded server."""
+    batch_size: int = 500
+    batch_window_ms: int = 100
+    poll_ms: int = 100
+    pool_max: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultSettings:
+    """Result tiers (TIER-1, TIER-5) and the flags of CFG-4 that concern them."""
+
+    context_max_bytes: int = 102_400
+    extracted_max_bytes: int = 4_096
+    producer_stage: bool = True
+    materializer_enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FramePolicySettings:
+    """Defaults of loop frames (FRM-4)."""
+
+    max_rows: int = 1
+    max_seconds: int = 30
+    max_bytes: int = 67_108_864
+    lease_seconds: int = 120
+    heartbeat_seconds: int = 30
+    max_attempts: int = 3
+    row_concurrency: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """The HTTP API. A token is compulsory when the address is not loopback."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 takes a free port, written to the state file."""
+    token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaySettings:
+    """The Ray cluster that hosts the roles."""
+
+    address: str = ""
+    """An existing cluster; empty means a local one."""
+    namespace: str = "noetl"
+    dashboard: bool = True
+    num_cpus: int = 0
+    """CPUs of a local cluster; 0 takes what the machine has."""
+    object_store_mb: int = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialSettings:
+    """The key that encrypts credentials at rest (P15)."""
+
+    key_file: str = ""
+    """32 bytes, base64; empty means a file made in the data directory."""
+    key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that can be set."""
+
+    data_dir: str = ".noetl-ray"
+    runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
+    event_store: EventStoreSettings = field(default_factory=EventStoreSettings)
+    serialization: SerializationSettings = field(default_factory=SerializationSettings)
+    payload_store: PayloadStoreSettings = field(default_factory=PayloadStoreSettings)
+    projection_stores: ProjectionSettings = field(default_factory=ProjectionSettings)
+    results: ResultSettings = field(default_factory=ResultSettings)
+    frame_policy_defaults: FramePolicySettings = field(default_factory=FramePolicySettings)
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    ray: RaySettings = field(default_factory=RaySettings)
+    credentials: CredentialSettings = field(default_factory=CredentialSettings)
