@@ -1,0 +1,93 @@
+"""What a command carries: just the values its step's templates can read (P24), never the whole state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from noetl_ray.dsl.model import Playbook, Step
+from noetl_ray.dsl.template import Templates
+from noetl_ray.engine.names import has_template
+from noetl_ray.engine.state import ExecutionState
+
+Path = tuple[str, ...]
+_EVERYTHING: Path = ("*",)
+
+
+class StepReads:
+    """Which names each step of a playbook reads, found once per playbook."""
+
+    def __init__(self, playbook: Playbook, templates: Templates) -> None:
+        self._templates = templates
+        self._by_step = {name: self._find(step) for name, step in playbook.steps.items()}
+
+    def of(self, step: str, workload: Mapping[str, Any]) -> frozenset[Path]:
+        """The paths a step reads, through workload strings that are templates themselves."""
+        found = set(self._by_step[step])
+        frontier = found
+        for _ in range(2):
+            more: set[Path] = set()
+            for path in frontier:
+                key = path[1] if path[0] in ("workload", "ctx") and len(path) > 1 else path[0]
+                value = workload.get(key)
+                if value is not None and has_template(value):
+                    more |= self._templates.reads(value)
+            frontier = more - found
+            found |= more
+        return frozenset(found)
+
+    def _find(self, step: Step) -> frozenset[Path]:
+        found: set[Path] = set(self._templates.reads(step.input))
+        for task in step.tasks:
+            for part in (task.config, task.input, task.set, task.timeout, task.output):
+                found |= self._templates.reads(part)
+            for rule in task.rules:
+                for part in (rule.when, rule.set, rule.attempts, rule.delay):
+                    found |= self._templates.reads(part)
+            if task.kind == "python" and "context" in str(task.config.get("code", "")):
+                # User code can reach anything through its `context` mapping.
+                found.add(_EVERYTHING)
+        return frozenset(found)
+
+
+def command_context(state: ExecutionState, reads: Iterable[Path]) -> dict[str, Any]:
+    """The slice of state a command takes along: ctx, workload and step result blocks."""
+    ctx: dict[str, Any] = {}
+    workload: dict[str, Any] = {}
+    steps: dict[str, Any] = {}
+    for path in reads:
+        if path == _EVERYTHING:
+            return {
+                "ctx": dict(state.ctx),
+                "workload": dict(state.workload),
+                "steps": _results(state, state.steps),
+            }
+        root = path[0]
+        if root == "ctx":
+            _take(ctx, state.ctx, path)
+            _take(workload, state.workload, path)
+        elif root == "workload":
+            _take(workload, state.workload, path)
+        elif root == "steps":
+            steps |= _results(state, path[1:2] or state.steps)
+        else:
+            steps |= _results(state, (root,))
+            _take(ctx, state.ctx, ("", root))
+            _take(workload, state.workload, ("", root))
+    return {"ctx": ctx, "workload": workload, "steps": steps}
+
+
+def _take(into: dict[str, Any], source: Mapping[str, Any], path: Path) -> None:
+    if len(path) < 2:
+        into.update(source)
+    elif path[1] in source:
+        into[path[1]] = source[path[1]]
+
+
+def _results(state: ExecutionState, names: Iterable[str]) -> dict[str, Any]:
+    found = {}
+    for name in names:
+        step = state.steps.get(name)
+        if step is not None and step.result is not None:
+            found[name] = step.result
+    return found

@@ -1,0 +1,270 @@
+"""What templates can name, in the order of the language page (section 2), as one lazy mapping.
+
+The same mapping serves guards in a decision and task templates in a worker; the worker merely has fewer
+values in it, those its command carries (P24).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from noetl_ray.dsl.template import Templates
+from noetl_ray.errors import TemplateError
+
+_SELF_ALIASES = frozenset({"data", "result", "context"})
+_RENDER_DEPTH_MAX = 2
+
+
+class StepValue(dict[str, Any]):
+    """A mapping result as other steps see it: ``step.data.f`` and ``step.result.f`` mean ``step.f``."""
+
+    def __missing__(self, key: str) -> Any:
+        """Fall back to the value itself for the documented aliases."""
+        if key in _SELF_ALIASES:
+            return self
+        raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        """The aliases count as present."""
+        return dict.__contains__(self, key) or key in _SELF_ALIASES
+
+
+class CutList(list[Any]):
+    """The first element of a longer array that lives in the tier, knowing the array's real length."""
+
+    def __init__(self, kept: list[Any], length: int, path: str) -> None:
+        super().__init__(kept)
+        self._length = length
+        self._path = path
+
+    def __len__(self) -> int:
+        """The length of the whole array, not of what is here."""
+        return self._length
+
+    def __getitem__(self, index: Any) -> Any:
+        """Only what is here can be read; the rest is refused, never guessed."""
+        kept = list.__len__(self)
+        if isinstance(index, int) and 0 <= index < kept:
+            return list.__getitem__(self, index)
+        self._refuse()
+        return None
+
+    def __iter__(self) -> Iterator[Any]:
+        """Walking the array would need all of it."""
+        if self._length > list.__len__(self):
+            self._refuse()
+        return list.__iter__(self)
+
+    def _refuse(self) -> None:
+        msg = (
+            f"{self._path} has {self._length} elements and lives in the result tier; "
+            "a condition can read its length and first element, a step's input can read all of it"
+        )
+        raise TemplateError(msg)
+
+
+def step_value(value: Any) -> Any:
+    """A step's result as templates see it."""
+    return StepValue(value) if type(value) is dict else value
+
+
+def extracted_value(result: Mapping[str, Any], path: str) -> Any:
+    """The value a guard sees of a result block: the body when it is inline, else the extracted part."""
+    if result.get("tier") == "inline":
+        return step_value(result.get("body", result.get("extracted")))
+    truncated = result.get("truncated") or {}
+    return step_value(_restore_lengths(result.get("extracted"), truncated, "", path))
+
+
+def _restore_lengths(value: Any, truncated: Mapping[str, int], at: str, path: str) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _restore_lengths(item, truncated, f"{at}.{key}" if at else key, f"{path}.{key}")
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        inner = [_restore_lengths(item, truncated, f"{at}.0" if at else "0", path) for item in value]
+        length = truncated.get(at or "$")
+        return CutList(inner, length, path) if length is not None else inner
+    return value
+
+
+class EventName(str):
+    """An event name that equals its synonyms in other dialects (section 10)."""
+
+    __slots__ = ()
+    _DONE = frozenset({"call.done", "step.done", "step.exit"})
+    _FAILED = frozenset({"call.error", "step.failed"})
+
+    def __eq__(self, other: object) -> bool:
+        """Done equals done, failed equals failed, whatever the dialect calls it."""
+        mine = str.__str__(self)
+        for family in (self._DONE, self._FAILED):
+            if mine in family:
+                return other in family
+        return mine == other
+
+    def __ne__(self, other: object) -> bool:
+        """The inverse of equality."""
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+class Names(Mapping[str, Any]):
+    """The lazy mapping a template is rendered with."""
+
+    __slots__ = ("_ctx", "_fixed", "_locals", "_steps", "_templates", "_workload")
+
+    def __init__(
+        self,
+        templates: Templates,
+        *,
+        execution_id: int,
+        workload: Mapping[str, Any],
+        ctx: Mapping[str, Any],
+        steps: Mapping[str, Any],
+        env: Mapping[str, str],
+        locals_: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._templates = templates
+        self._locals: Mapping[str, Any] = locals_ or {}
+        self._workload = _Rendered(workload, self)
+        self._ctx = ctx
+        self._steps = steps
+        identity = str(execution_id)
+        self._fixed: dict[str, Any] = {
+            "workload": self._workload,
+            "job": {"uuid": identity, "execution_id": identity, "id": identity},
+            "execution_id": identity,
+            "catalog_id": identity,
+            "env": env,
+            "steps": steps,
+            "keychain": {},
+        }
+
+    def with_locals(self, locals_: Mapping[str, Any]) -> Names:
+        """The same names with other pipeline locals in front."""
+        other = object.__new__(Names)
+        other._templates = self._templates
+        other._workload = self._workload
+        other._ctx = self._ctx
+        other._steps = self._steps
+        other._fixed = self._fixed
+        other._locals = locals_
+        return other
+
+    def __getitem__(self, name: str) -> Any:
+        """First hit in the order of section 2; KeyError when nothing has the name."""
+        if name in self._locals:
+            return self._locals[name]
+        if name == "ctx":
+            return _Bag(self._ctx, self._workload)
+        if name in self._fixed:
+            return self._fixed[name]
+        if name in self._steps:
+            return self._steps[name]
+        if name in self._ctx:
+            return self._ctx[name]
+        return self._workload[name]
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a lookup would find something."""
+        return (
+            name in self._locals
+            or name == "ctx"
+            or name in self._fixed
+            or name in self._steps
+            or name in self._ctx
+            or name in self._workload
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        """Every name once."""
+        return iter(
+            dict.fromkeys(
+                [
+                    *self._locals,
+                    "ctx",
+                    *self._fixed,
+                    *self._steps,
+                    *self._ctx,
+                    *self._workload,
+                ]
+            )
+        )
+
+    def __len__(self) -> int:
+        """How many names there are."""
+        return sum(1 for _ in self)
+
+
+class _Rendered(Mapping[str, Any]):
+    """The workload, whose strings are rendered once, when they are read (section 2)."""
+
+    __slots__ = ("_cache", "_depth", "_names", "_values")
+
+    def __init__(self, values: Mapping[str, Any], names: Names) -> None:
+        self._values = values
+        self._names = names
+        self._cache: dict[str, Any] = {}
+        self._depth = 0
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._values[key]
+        if not has_template(value):
+            return value
+        if key in self._cache:
+            return self._cache[key]
+        if self._depth >= _RENDER_DEPTH_MAX:
+            return value
+        self._depth += 1
+        try:
+            rendered = self._names._templates.value(value, self._names)
+        finally:
+            self._depth -= 1
+        self._cache[key] = rendered
+        return rendered
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class _Bag(Mapping[str, Any]):
+    """``ctx``: the variables, seeded from the workload."""
+
+    __slots__ = ("_ctx", "_workload")
+
+    def __init__(self, ctx: Mapping[str, Any], workload: Mapping[str, Any]) -> None:
+        self._ctx = ctx
+        self._workload = workload
+
+    def __getitem__(self, key: str) -> Any:
+        return self._ctx[key] if key in self._ctx else self._workload[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._ctx or key in self._workload
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._ctx, *self._workload]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def has_template(value: Any) -> bool:
+    """Whether a value holds template text anywhere."""
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value
+    if isinstance(value, dict):
+        return any(has_template(item) for item in value.values())
+    if isinstance(value, list):
+        return any(has_template(item) for item in value)
+    return False
