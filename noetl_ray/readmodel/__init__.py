@@ -1,1 +1,1 @@
-"""The read model: Postgres schema, projection store and queries; always rebuildable."""
+"""The read model: what can be asked quickly. Rows of projections, never a source of truth (P1)."""

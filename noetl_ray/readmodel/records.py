@@ -1,0 +1,193 @@
+"""The rows of the read model as values: what is stored, what is committed, what a query gives back.
+
+Times are ISO text with milliseconds, as in the envelope; adapters turn them into their own type. A
+*version* is always a log position (P9). Nothing here computes a row: see ``rows``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from noetl_ray.events.envelope import Event
+from noetl_ray.scope import Scope
+from noetl_ray.wal.tasklog import LogLine
+
+EXECUTION_STATE = "execution_state"
+"""Projection type under which the folded state of an execution is kept."""
+
+LOG_ID_SHIFT = 20
+"""A log line's id is its batch's position, shifted, plus its place in the batch: ordered and repeatable."""
+
+
+class ProjectionKey(msgspec.Struct, frozen=True, kw_only=True):
+    """What names one projection; the last three parts are empty for a whole execution (PRS-3)."""
+
+    tenant_id: str
+    organization_id: str
+    projection_type: str
+    execution_id: int
+    stage_id: str = ""
+    frame_id: str = ""
+    partition_id: str = ""
+
+
+class ProjectionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A projection with its lineage. ``state`` is canonical JSON; ``checksum`` is its SHA-256."""
+
+    key: ProjectionKey
+    version: int
+    state: bytes
+    checksum: str
+    source_event_id: int
+    """The newest event folded in."""
+    source_first_event_id: int | None = None
+    """Where the range of this write began, when it folded more than one event."""
+    meta: dict[str, Any] = {}
+    updated_at: str | None = None
+
+
+class ProjectionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A projection as it was at one position; snapshots of several positions live side by side."""
+
+    record: ProjectionRecord
+    reason: str = "interval"
+
+
+class EventRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An event and where the log holds it; ``ordinal`` is its place within its record."""
+
+    position: int
+    ordinal: int
+    shard: int
+    event: Event
+
+
+class ExecutionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution as lists and pages show it."""
+
+    tenant_id: str
+    organization_id: str
+    execution_id: int
+    project_id: str
+    shard: int
+    status: str
+    path: str | None = None
+    playbook_version: int | None = None
+    digest: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    final_step: str | None = None
+    error: dict[str, Any] | None = None
+    steps: dict[str, dict[str, Any]] = {}
+    """Per step: status, visits, entered_at, exited_at, and the error when there is one."""
+    counters: dict[str, int] = {}
+    event_count: int = 0
+    last_event_id: int = 0
+    last_position: int = 0
+    parent_execution_id: int | None = None
+    idempotency_key: str | None = None
+    checksum: str = ""
+    updated_at: str | None = None
+
+
+class CommandRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One command. Within a commit a row is a change: what it leaves None keeps its old value."""
+
+    tenant_id: str
+    organization_id: str
+    execution_id: int
+    command_id: str
+    position: int
+    status: str
+    step: str | None = None
+    visit: int | None = None
+    attempt: int = 1
+    worker_id: str | None = None
+    incarnation: str | None = None
+    """The last holder, also after a release."""
+    issued_event_id: int | None = None
+    claimed_event_id: int | None = None
+    terminal_event_id: int | None = None
+    issued_at: str | None = None
+    claimed_at: str | None = None
+    ended_at: str | None = None
+    error: dict[str, Any] | None = None
+
+
+class PlaybookRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One registered version of a playbook."""
+
+    tenant_id: str
+    organization_id: str
+    path: str
+    version: int
+    digest: str
+    position: int
+    registered_at: str
+    name: str | None = None
+    source: str | None = None
+    source_ref: dict[str, Any] | None = None
+    size_bytes: int | None = None
+
+
+class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest incarnation of a worker: ``up``, ``left`` or ``lost``."""
+
+    worker_id: str
+    incarnation: str
+    status: str
+    position: int
+    slots: int | None = None
+    place: dict[str, Any] = {}
+    joined_at: str | None = None
+    ended_at: str | None = None
+    reason: str | None = None
+
+
+class LogRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A printed line and its id, which is the cursor for reading on."""
+
+    log_id: int
+    line: LogLine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """How far one consumer got. ``expected`` is what the store must still hold: the fence of a commit."""
+
+    consumer: str
+    expected: int
+    position: int
+    event_id: int = 0
+    lag_ms: int = 0
+    projected_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectionBatch:
+    """Everything one transaction writes: at most one row per key in each part."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    events: tuple[EventRow, ...] = ()
+    executions: tuple[ExecutionRow, ...] = ()
+    commands: tuple[CommandRow, ...] = ()
+    playbooks: tuple[PlaybookRow, ...] = ()
+    workers: tuple[WorkerRow, ...] = ()
+    projections: tuple[ProjectionRecord, ...] = ()
+    lines: tuple[LogRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResult:
+    """What a commit did: events not seen before, and rows that were older than what is held (PRS-2)."""
+
+    events_new: int
+    stale: int
+
+
+def scope_of(row: ProjectionKey | ExecutionRow | CommandRow | PlaybookRow | Event | LogLine) -> Scope:
+    """Whose row it is."""
+    return Scope(tenant_id=row.tenant_id, organization_id=row.organization_id)
