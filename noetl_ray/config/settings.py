@@ -1,7 +1,8 @@
-"""The settings as one frozen tree. Made once at start; bad values stop the start, nothing is clamped.
+"""The settings as one frozen tree. Made once at start; bad values stop it, nothing is clamped.
 
-Sections follow CFG-1: runtime, event_store, serialization, payload_store, projection_stores, results,
-frame_policy_defaults, plus gateway, ray and credentials. Field defaults are the defaults of the product.
+Sections follow CFG-1: runtime, event_store, serialization, payload_store, projection_stores,
+results, frame_policy_defaults, plus gateway, ray and credentials. Field defaults are the defaults
+of the product.
 """
 
 from __future__ import annotations

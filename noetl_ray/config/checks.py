@@ -1,0 +1,174 @@
+"""What values of settings mean something: ranges, schemes, and what must go together.
+
+Refuses by raising; never clamps, never repairs (PRJ-9). Shape and types were settled before.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+from typing import TYPE_CHECKING, Any
+
+from noetl_ray.config.convert import refuse
+from noetl_ray.errors import UsageError
+from noetl_ray.scope import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from noetl_ray.config.settings import Settings
+
+CONTEXT_MAX_BYTES_LIMIT = 524_288
+"""Half of what a NATS server accepts as one message by default: a decision must fit beside it."""
+
+_MS_DAY = 86_400_000
+
+RANGES: Mapping[str, tuple[int, int]] = {
+    "runtime.shard_count": (1, 4_096),
+    "runtime.worker_slots": (1, 10_000),
+    "runtime.worker_lease_ms": (100, _MS_DAY),
+    "runtime.announce_ms": (10, 60_000),
+    "runtime.conductors": (1, 4_096),
+    "runtime.workers": (1, 10_000),
+    "runtime.python_processes": (1, 1_024),
+    "event_store.ack_timeout_ms": (10, 600_000),
+    "event_store.duplicate_window_s": (1, 3_600),
+    "projection_stores.batch_size": (1, 100_000),
+    "projection_stores.batch_window_ms": (1, 60_000),
+    "projection_stores.poll_ms": (1, 60_000),
+    "projection_stores.pool_max": (1, 1_000),
+    "results.context_max_bytes": (256, CONTEXT_MAX_BYTES_LIMIT),
+    "results.extracted_max_bytes": (256, 65_536),
+    "frame_policy_defaults.max_rows": (1, 1_000_000),
+    "frame_policy_defaults.max_seconds": (1, 86_400),
+    "frame_policy_defaults.max_bytes": (1_024, 1 << 40),
+    "frame_policy_defaults.lease_seconds": (1, 86_400),
+    "frame_policy_defaults.heartbeat_seconds": (1, 86_400),
+    "frame_policy_defaults.max_attempts": (1, 1_000),
+    "frame_policy_defaults.row_concurrency": (1, 10_000),
+    "gateway.port": (0, 65_535),
+    "ray.num_cpus": (0, 100_000),
+    "ray.object_store_mb": (76, 1 << 24),  # Ray refuses to start below about 75 MB.
+}
+
+SCHEMES: Mapping[str, tuple[str, ...]] = {
+    "event_store.url": ("nats", "tls", "ws", "wss"),
+    "projection_stores.dsn": ("postgresql", "postgres"),
+    "payload_store.url": ("file", "s3", "gs", "gcs", "abfs", "az", "memory"),
+    "payload_store.endpoint_url": ("http", "https"),
+}
+
+_NOT_EMPTY = (
+    "data_dir",
+    "runtime.project_id",
+    "runtime.environment",
+    "runtime.cluster_id",
+    "runtime.cell",
+    "runtime.region",
+    "runtime.zone",
+    "event_store.stream",
+    "gateway.host",
+    "ray.namespace",
+)
+
+
+def check(settings: Settings) -> None:
+    """Refuse the first value that makes no sense.
+
+    Raises:
+        ConfigError: naming key, value and reason.
+    """
+    for key in _NOT_EMPTY:
+        if not str(value_at(settings, key)).strip():
+            refuse(key, "", "must not be empty")
+    for key, (least, most) in RANGES.items():
+        number = value_at(settings, key)
+        if not least <= number <= most:
+            refuse(key, number, f"must be between {least} and {most}")
+    for key, schemes in SCHEMES.items():
+        _check_scheme(key, value_at(settings, key), schemes)
+    _check_scope(settings)
+    _check_relations(settings)
+    _check_gateway(settings)
+    _check_key(settings)
+
+
+def value_at(settings: Settings, key: str) -> Any:
+    """The value of a dotted key."""
+    value: Any = settings
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_scheme(key: str, url: str, schemes: tuple[str, ...]) -> None:
+    if not url:
+        return
+    # A list of NATS servers is written with commas; each has its own scheme.
+    for part in url.split(",") if key == "event_store.url" else [url]:
+        scheme, mark, rest = part.strip().partition("://")
+        if not mark or scheme not in schemes or not rest:
+            listed = ", ".join(f"{name}://" for name in schemes)
+            refuse(key, url, f"must be an address starting with {listed}")
+
+
+def _check_scope(settings: Settings) -> None:
+    for key in ("tenant_id", "organization_id"):
+        value = getattr(settings.runtime, key)
+        try:
+            Scope(tenant_id=value)
+        except UsageError as error:
+            refuse(f"runtime.{key}", value, str(error))
+
+
+def _check_relations(settings: Settings) -> None:
+    runtime, frames = settings.runtime, settings.frame_policy_defaults
+    if runtime.conductors > runtime.shard_count:
+        reason = f"more conductors than the {runtime.shard_count} shards they share"
+        refuse("runtime.conductors", runtime.conductors, reason)
+    if runtime.announce_ms * 2 > runtime.worker_lease_ms:
+        reason = "must be at most half of runtime.worker_lease_ms, or live workers look dead"
+        refuse("runtime.announce_ms", runtime.announce_ms, reason)
+    if frames.heartbeat_seconds * 2 > frames.lease_seconds:
+        key = "frame_policy_defaults.heartbeat_seconds"
+        reason = "must be at most half of frame_policy_defaults.lease_seconds"
+        refuse(key, frames.heartbeat_seconds, reason)
+    results = settings.results
+    if results.extracted_max_bytes > results.context_max_bytes:
+        key = "results.extracted_max_bytes"
+        reason = "must not be above results.context_max_bytes"
+        refuse(key, results.extracted_max_bytes, reason)
+    store = settings.event_store
+    if store.backend == "memory" and store.url:
+        reason = "an address makes no sense with event_store.backend memory"
+        refuse("event_store.url", store.url, reason)
+
+
+def _check_gateway(settings: Settings) -> None:
+    gateway = settings.gateway
+    if not is_loopback(gateway.host) and not gateway.token:
+        reason = "reachable from outside this machine, so gateway.token must be set"
+        refuse("gateway.host", gateway.host, reason)
+
+
+def _check_key(settings: Settings) -> None:
+    key = settings.credentials.key
+    if not key:
+        return
+    try:
+        size = len(base64.b64decode(key, validate=True))
+    except (binascii.Error, ValueError):
+        size = 0
+    if size != 32:
+        refuse("credentials.key", "<hidden>", "must be 32 bytes in base64")
