@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TYPE_CHECKING
 
-from noetl_ray.scope import Scope
+
+if TYPE_CHECKING:
+    from noetl_ray.scope import Scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

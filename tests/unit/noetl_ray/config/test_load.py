@@ -1,4 +1,4 @@
-"""Loading settings: order of sources, substitution, and refusals that name the key and hide secrets."""
+"""Loading settings: order of sources, substitution, refusals that name the key, hidden secrets."""
 
 from __future__ import annotations
 
