@@ -1,7 +1,7 @@
 """Sealing of credentials: AES-256-GCM, bound to scope and name, so that no record can be moved.
 
 Owns the key and the format of a sealed record: one version byte, a nonce of 12 bytes, ciphertext
-with tag. Refuses a record that was sealed with another key, for another scope or under another name.
+with tag. Refuses a record sealed with another key, for another scope or under another name.
 """
 
 from __future__ import annotations

@@ -6,14 +6,14 @@ Records are sealed as in the real store, so that both refuse the same things.
 from __future__ import annotations
 
 import secrets
+from typing import TYPE_CHECKING
 
 from noetl_ray.credentials.crypto import KEY_BYTES, Sealer
 from noetl_ray.credentials.names import checked_name, info_of, missing, store_key
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from noetl_ray.scope import Scope
     from noetl_ray.credentials.port import Credential, CredentialInfo
+    from noetl_ray.scope import Scope
 
 
 class MemoryCredentials:

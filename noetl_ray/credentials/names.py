@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from noetl_ray.credentials.port import Credential, CredentialInfo
 from noetl_ray.errors import NotFoundError, UsageError
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from noetl_ray.scope import Scope
