@@ -1,1 +1,1 @@
-"""Names: noetl:// URIs, the shard function and physical keys. Standard library only (LOC-8)."""
+"""Names: noetl:// locators, the shard function, physical keys; standard library only (LOC-8)."""

@@ -1,14 +1,16 @@
 """The object port: bytes under a key, whole or not at all. One store serves results and payloads.
 
-Keys are made by :mod:`noetl_ray.locator` only. A put replaces the same key with the same bytes, so a
-repeated put is harmless (WAL-7).
+Keys are made by :mod:`noetl_ray.locator` only. A put replaces the same key with the same bytes, so
+a repeated put is harmless (WAL-7).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

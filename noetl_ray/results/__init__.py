@@ -1,1 +1,1 @@
-"""Results: which tier, deterministic bytes, the extracted block, redaction."""
+"""Results: which tier a value goes to, its deterministic bytes, and what the event says of it."""

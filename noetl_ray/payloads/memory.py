@@ -1,0 +1,69 @@
+"""Objects in memory: a full adapter for tests and the simulator; no threads, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from noetl_ray.errors import ObjectMissingError
+from noetl_ray.payloads.checks import check_key, check_prefix
+from noetl_ray.payloads.port import ObjectInfo
+
+Fault = Callable[[str, str], Awaitable[None]]
+"""Awaited with the operation (``put get info delete list``) and the key; raises to make it fail."""
+
+
+class MemoryObjects:
+    """An object store in a dictionary."""
+
+    def __init__(self, fault: Fault | None = None) -> None:
+        self.fault = fault
+        self._objects: dict[str, bytes] = {}
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Keep a copy of the bytes."""
+        check_key(key)
+        await self._meet("put", key)
+        self._objects[key] = bytes(data)
+
+    async def get(self, key: str) -> bytes:
+        """Read whole; raises ObjectMissingError."""
+        check_key(key)
+        await self._meet("get", key)
+        try:
+            return self._objects[key]
+        except KeyError:
+            msg = f"no object at {key}"
+            raise ObjectMissingError(msg) from None
+
+    async def info(self, key: str) -> ObjectInfo | None:
+        """Size, or None when there is no such object."""
+        check_key(key)
+        await self._meet("info", key)
+        data = self._objects.get(key)
+        return None if data is None else ObjectInfo(key=key, size_bytes=len(data))
+
+    async def delete(self, key: str) -> None:
+        """Remove; no error when there is nothing."""
+        check_key(key)
+        await self._meet("delete", key)
+        self._objects.pop(key, None)
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """Objects below a folder, by key."""
+        folder = check_prefix(prefix)
+        await self._meet("list", folder)
+        for key in sorted(self._objects):
+            if not folder or key.startswith(f"{folder}/"):
+                yield ObjectInfo(key=key, size_bytes=len(self._objects[key]))
+
+    def local_path(self, key: str) -> str | None:
+        """There is no file to map."""
+        check_key(key)
+        return None
+
+    async def close(self) -> None:
+        """Nothing to let go of; the objects stay for whoever holds this store."""
+
+    async def _meet(self, operation: str, key: str) -> None:
+        if self.fault is not None:
+            await self.fault(operation, key)

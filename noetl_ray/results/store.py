@@ -1,0 +1,261 @@
+"""The result store: persist before emit, load by name (STG-1, STG-2, P28).
+
+``persist`` returns ``payload.result`` only when the bytes are durable; the caller publishes it
+afterwards. Where the bytes lie is derived from the name, never looked up. Another tenant's name is
+answered as if it did not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
+
+from noetl_ray.errors import (
+    NotFoundError,
+    ObjectMissingError,
+    StoreUnavailableError,
+    ToolError,
+    UsageError,
+)
+from noetl_ray.events.canonical import sha256_hex
+from noetl_ray.locator.keys import Placement, result_key
+from noetl_ray.locator.result import ResultName, parse_result_uri
+from noetl_ray.payloads.content import get_payload, put_payload
+from noetl_ray.results.codecs import (
+    EXTENSIONS,
+    MEDIA_FEATHER,
+    MEDIA_JSON,
+    as_table,
+    decode_result,
+    table_from_path,
+    table_of,
+)
+from noetl_ray.results.extracted import (
+    EVERYTHING,
+    EXTRACTED_MAX_BYTES,
+    MASKED,
+    bounded_marks,
+    extract,
+)
+from noetl_ray.results.redact import MASK, has_credentials, mask, mask_marked
+from noetl_ray.results.ref import Status, build_result, is_reference, result_body
+from noetl_ray.results.tier import (
+    CONTEXT_MAX_BYTES,
+    TierDecision,
+    decide_tier,
+    is_larger_than,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from noetl_ray.payloads.port import ObjectStore
+    from noetl_ray.scope import Scope
+
+OFFLOAD_BYTES = 262_144
+"""Above about this size encoding and decoding leave the event loop."""
+
+Staged = Literal["present", "written", "missing", "mismatched"]
+
+T = TypeVar("T")
+
+# Not canonical: a table's column order must survive until the materializer encodes it.
+_ordered_json = msgspec.json.Encoder(decimal_format="string")
+
+
+class ResultStore:
+    """Results over one object store and one placement."""
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        placement: Placement,
+        *,
+        context_max_bytes: int = CONTEXT_MAX_BYTES,
+        extracted_max_bytes: int = EXTRACTED_MAX_BYTES,
+        producer_stage: bool = True,
+        offload_bytes: int | None = OFFLOAD_BYTES,
+    ) -> None:
+        """Bind the store.
+
+        Args:
+            objects: Where bytes go.
+            placement: What keys need beside names.
+            context_max_bytes: The inline budget (TIER-1).
+            extracted_max_bytes: The budget of the extracted block (TIER-5).
+            producer_stage: Write at the result's own key at once; else leave that to the
+                materializer.
+            offload_bytes: From which size on threads encode; None never (the simulator has no
+                threads).
+        """
+        self.objects = objects
+        self.placement = placement
+        self.producer_stage = producer_stage
+        self._context_max_bytes = context_max_bytes
+        self._extracted_max_bytes = extracted_max_bytes
+        self._offload_bytes = offload_bytes
+
+    async def persist(
+        self,
+        scope: Scope,
+        name: ResultName,
+        value: Any,
+        *,
+        status: Status = "ok",
+        secret: bool = False,
+    ) -> dict[str, Any]:
+        """Make a value durable where its size asks for it and return ``payload.result``.
+
+        Args:
+            scope: Whose result it is; its tenant must be the name's.
+            name: The result's coordinates.
+            value: Plain JSON data.
+            status: How the task ended.
+            secret: Everything in the value is secret, whatever its keys are called.
+
+        Raises:
+            StoreUnavailableError: nothing was made durable; nothing may be emitted.
+            ToolError: the value has no JSON form.
+        """
+        self._check_tenant(scope, name)
+        large = self._offload_bytes is not None and is_larger_than(value, self._offload_bytes)
+        decision = await self._work(large, lambda: self._decide(value, secret=secret))
+        if decision.data is None:
+            return build_result(decision, status=status)
+        if self.producer_stage and await self._stage(name, decision):
+            return build_result(decision, status=status, uri=name.uri)
+        data = await self._work(large, lambda: _ordered_json.encode(value))
+        payload = await put_payload(self.objects, self.placement, scope, data, MEDIA_JSON)
+        return build_result(decision, status=status, uri=name.uri, payload_uri=payload.uri)
+
+    async def load(self, scope: Scope, result: dict[str, Any]) -> Any:
+        """The whole value of a result.
+
+        Raises:
+            NotFoundError: it is another tenant's.
+            ObjectMissingError: its bytes are not there, or not the ones its event names.
+        """
+        if not is_reference(result):
+            return result_body(result)
+        reference = result["reference"]
+        data, media_type = await self._fetch(scope, reference)
+        return await self._work(self._is_large(len(data)), lambda: decode_result(media_type, data))
+
+    async def table(self, scope: Scope, result: dict[str, Any]) -> pa.Table:
+        """A result as an Arrow table: mapped where it is a local file, else read.
+
+        Raises:
+            NotFoundError: it is another tenant's.
+            ObjectMissingError: its bytes are not there, or not the ones its event names.
+            UsageError: it is not a table.
+        """
+        if not is_reference(result):
+            return table_of(result_body(result))
+        reference = result["reference"]
+        key = self._key(scope, reference)
+        if reference["media_type"] == MEDIA_FEATHER:
+            path = self.objects.local_path(key)
+            if path is not None:
+                found = await self.objects.info(key)
+                if found is not None and found.size_bytes == reference["bytes"]:
+                    return table_from_path(path)
+        data, media_type = await self._fetch(scope, reference)
+        return await self._work(self._is_large(len(data)), lambda: as_table(media_type, data))
+
+    async def ensure_staged(self, scope: Scope, result: dict[str, Any]) -> Staged:
+        """See that a result's object lies at its own key, written from its payload if need be.
+
+        Raises:
+            NotFoundError, UsageError: the reference is not one of this scope.
+            StoreError: the store failed; nothing is known.
+        """
+        reference = result["reference"]
+        key = self._key(scope, reference)
+        if await self.objects.info(key) is not None:
+            return "present"
+        payload_uri = reference.get("payload_uri")
+        if payload_uri is None:
+            return "missing"
+        try:
+            payload = await get_payload(self.objects, self.placement, scope, payload_uri)
+        except ObjectMissingError:
+            return "missing"
+        decision = await self._work(
+            self._is_large(len(payload)),
+            lambda: decide_tier(decode_result(MEDIA_JSON, payload), force_tier=True),
+        )
+        if decision.data is None or decision.sha256 != reference["sha256"]:
+            return "mismatched"
+        await self.objects.put(key, decision.data)
+        return "written"
+
+    async def _stage(self, name: ResultName, decision: TierDecision) -> bool:
+        """Write at the result's own key; a failed write leaves that to the materializer (STG-2)."""
+        assert decision.data is not None
+        try:
+            await self.objects.put(result_key(self.placement, name, decision.ext), decision.data)
+        except StoreUnavailableError:
+            return False
+        return True
+
+    def _decide(self, value: Any, *, secret: bool) -> TierDecision:
+        hidden = secret or has_credentials(value)
+        try:
+            decision = decide_tier(
+                value,
+                context_max_bytes=self._context_max_bytes,
+                extracted_max_bytes=self._extracted_max_bytes,
+                force_tier=hidden,
+            )
+        except (UnicodeEncodeError, RecursionError, TypeError) as error:
+            msg = f"the result has no JSON form: {type(error).__name__}"
+            raise ToolError(msg, "schema") from None
+        if secret:
+            return replace(decision, extracted=MASK, truncated={EVERYTHING: MASKED})
+        if not hidden:
+            return decision
+        block, cut = extract(mask(value), self._extracted_max_bytes)
+        _, covered = mask_marked(block)
+        marks = bounded_marks({**cut, **covered}, self._extracted_max_bytes // 2)
+        return replace(decision, extracted=block, truncated=marks)
+
+    async def _fetch(self, scope: Scope, reference: dict[str, Any]) -> tuple[bytes, str]:
+        """Bytes and media type: the object at its own key, or the payload it is to be made from."""
+        key = self._key(scope, reference)
+        try:
+            data = await self.objects.get(key)
+        except ObjectMissingError:
+            payload_uri = reference.get("payload_uri")
+            if payload_uri is None:
+                raise
+            return await get_payload(self.objects, self.placement, scope, payload_uri), MEDIA_JSON
+        digest = await self._work(self._is_large(len(data)), lambda: sha256_hex(data))
+        if digest != reference["sha256"]:
+            msg = f"the bytes of {reference['uri']} are not the ones its event names"
+            raise ObjectMissingError(msg)
+        return data, reference["media_type"]
+
+    def _key(self, scope: Scope, reference: dict[str, Any]) -> str:
+        name = parse_result_uri(str(reference.get("uri")))
+        self._check_tenant(scope, name)
+        ext = EXTENSIONS.get(str(reference.get("media_type")))
+        if ext is None or "sha256" not in reference:
+            msg = f"the reference to {name.uri} lacks a known media type or its digest"
+            raise UsageError(msg)
+        return result_key(self.placement, name, ext)
+
+    def _check_tenant(self, scope: Scope, name: ResultName) -> None:
+        if name.tenant != scope.tenant_id:
+            msg = f"no result {name.uri}"
+            raise NotFoundError(msg)
+
+    def _is_large(self, size_bytes: int) -> bool:
+        return self._offload_bytes is not None and size_bytes > self._offload_bytes
+
+    async def _work(self, large: bool, work: Callable[[], T]) -> T:
+        return await asyncio.to_thread(work) if large else work()
