@@ -50,8 +50,10 @@ class StepReads:
         return frozenset(found)
 
 
-def command_context(state: ExecutionState, reads: Iterable[Path]) -> dict[str, Any]:
-    """The slice of state a command takes along: ctx, workload and step result blocks."""
+def command_context(
+    state: ExecutionState, values: Mapping[str, Any], reads: Iterable[Path]
+) -> dict[str, Any]:
+    """The slice of state a command takes along: ctx, workload ``values`` and step result blocks."""
     ctx: dict[str, Any] = {}
     workload: dict[str, Any] = {}
     steps: dict[str, Any] = {}
@@ -59,21 +61,21 @@ def command_context(state: ExecutionState, reads: Iterable[Path]) -> dict[str, A
         if path == _EVERYTHING:
             return {
                 "ctx": dict(state.ctx),
-                "workload": dict(state.workload),
+                "workload": dict(values),
                 "steps": _results(state, state.steps),
             }
         root = path[0]
         if root == "ctx":
             _take(ctx, state.ctx, path)
-            _take(workload, state.workload, path)
+            _take(workload, values, path)
         elif root == "workload":
-            _take(workload, state.workload, path)
+            _take(workload, values, path)
         elif root == "steps":
             steps |= _results(state, path[1:2] or state.steps)
         else:
             steps |= _results(state, (root,))
             _take(ctx, state.ctx, ("", root))
-            _take(workload, state.workload, ("", root))
+            _take(workload, values, ("", root))
     return {"ctx": ctx, "workload": workload, "steps": steps}
 
 

@@ -57,6 +57,8 @@ class Inputs:
     mint: Callable[[], int]
     assign: Callable[[str], Claim | None]
     env: Mapping[str, str] = field(default_factory=dict)
+    workload: dict[str, Any] | None = None
+    """The merged workload where the request keeps it outside the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +176,11 @@ class _Deciding:
         apply_control(draft, event, 0)
         return event
 
+    @property
+    def _workload(self) -> dict[str, Any]:
+        given = self.inputs.workload
+        return self.draft.workload if given is None else given
+
     def _enter(self, name: str) -> None:
         """Enter a step: skip it, pass through it, or issue its command."""
         draft = self.draft
@@ -194,7 +201,8 @@ class _Deciding:
             if step.when is not None and not self._truth(step.when, self._names({})):
                 self._leave(name, "skipped", None)
                 return
-            context = command_context(draft, self.program.reads.of(name, draft.workload))
+            reads = self.program.reads.of(name, self._workload)
+            context = command_context(draft, self._workload, reads)
         except TemplateError as error:
             self._fail(name, visit, error)
             return
@@ -360,7 +368,7 @@ class _Deciding:
         return Names(
             self.program.templates,
             execution_id=draft.execution_id,
-            workload=draft.workload,
+            workload=self._workload,
             ctx=ctx,
             steps=_StepResults(draft),
             env=self.inputs.env,

@@ -1,0 +1,101 @@
+"""The workers as one conductor knows them: who lives (from the log), how much each holds (its own count)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from noetl_ray.engine.decide import Claim
+from noetl_ray.events.envelope import Event
+from noetl_ray.events.types import EventType
+from placement.offer import Candidate, Place, choose_worker
+
+OVERCOMMIT = 2
+"""Commands offered per slot: a worker keeps a small queue, so it never waits for a round trip."""
+
+
+@dataclass(slots=True)
+class _Member:
+    incarnation: str
+    slots: int
+    place: Place
+    held: set[str] = field(default_factory=set)
+
+
+class Fleet:
+    """Chooses workers and says which incarnations are gone."""
+
+    def __init__(self, near: Place, lease_ms: int) -> None:
+        self._near = near
+        self._lease_ms = lease_ms
+        self._members: dict[str, _Member] = {}
+
+    def observe(self, event: Event) -> None:
+        """Take a worker event from the log."""
+        payload = event.payload
+        worker_id = payload["worker_id"]
+        if event.event_type is EventType.WORKER_JOINED:
+            place = payload.get("place", {})
+            self._members[worker_id] = _Member(
+                incarnation=payload["incarnation"],
+                slots=payload["slots"],
+                place=Place(
+                    region=place.get("region", ""),
+                    zone=place.get("zone", ""),
+                    node=place.get("node", ""),
+                ),
+            )
+        else:
+            member = self._members.get(worker_id)
+            if member is not None and member.incarnation == payload["incarnation"]:
+                del self._members[worker_id]
+
+    def choose(self, command_id: str) -> Claim | None:
+        """Take room on a worker for a command; None when nobody has any."""
+        chosen = choose_worker(
+            [
+                Candidate(
+                    worker_id=worker_id,
+                    place=member.place,
+                    held=len(member.held),
+                    room=member.slots * OVERCOMMIT,
+                )
+                for worker_id, member in self._members.items()
+            ],
+            self._near,
+        )
+        if chosen is None:
+            return None
+        candidate, distance = chosen
+        member = self._members[candidate.worker_id]
+        member.held.add(command_id)
+        return Claim(
+            worker_id=candidate.worker_id,
+            incarnation=member.incarnation,
+            lease_ms=self._lease_ms,
+            distance=distance,
+        )
+
+    def holds(self, worker_id: str | None, command_id: str) -> None:
+        """Remember what a replayed claim says."""
+        member = self._members.get(worker_id or "")
+        if member is not None:
+            member.held.add(command_id)
+
+    def release(self, worker_id: str | None, command_id: str) -> None:
+        """Give room back."""
+        member = self._members.get(worker_id or "")
+        if member is not None:
+            member.held.discard(command_id)
+
+    def alive(self, worker_id: str | None, incarnation: str | None) -> bool:
+        """Whether exactly this incarnation is a member."""
+        member = self._members.get(worker_id or "")
+        return member is not None and member.incarnation == incarnation
+
+    def has_room(self) -> bool:
+        """Whether any worker could take another command."""
+        return any(len(m.held) < m.slots * OVERCOMMIT for m in self._members.values())
+
+    def __len__(self) -> int:
+        """How many workers live."""
+        return len(self._members)

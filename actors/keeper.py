@@ -1,0 +1,124 @@
+"""The keeper: notices workers nobody has heard of for longer than their lease, and says so in the log (P22).
+
+A killed process is usually noticed sooner, when its next incarnation joins; this is for the cases nobody
+notices. The append states the version it saw, so that a worker that joined meanwhile is left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from noetl_ray.clock import Clock
+from noetl_ray.errors import LogError, VersionConflictError
+from noetl_ray.events.envelope import Record
+from noetl_ray.events.types import EventType
+from noetl_ray.hints.port import ANNOUNCE, Hints
+from noetl_ray.ids import SnowflakeIds
+from noetl_ray.wal.port import Log, Recorded, Subscription
+from actors.messages import decode_announcement
+from actors.stamp import system_event
+
+_log = logging.getLogger(__name__)
+TURN_S = 0.5
+
+
+@dataclass(slots=True)
+class _Seen:
+    incarnation: str
+    version: int
+    last_event_id: int
+    heard_at: float
+
+
+class Keeper:
+    """Watches announcements against the log's list of workers."""
+
+    name = "keeper"
+
+    def __init__(
+        self, *, log: Log, hints: Hints, ids: SnowflakeIds, clock: Clock, producer: str, lease_ms: int
+    ) -> None:
+        self._log = log
+        self._hints = hints
+        self._ids = ids
+        self._clock = clock
+        self._producer = producer
+        self._lease_s = lease_ms / 1000
+        self._workers: dict[str, _Seen] = {}
+        self._subscription: Subscription | None = None
+        self._stop_listening: Any = None
+        self._lost = 0
+
+    async def start(self) -> None:
+        """Learn the workers from the log, then listen for their announcements."""
+        self._stop_listening = await self._hints.listen(ANNOUNCE, self._heard)
+        self._subscription = await self._log.subscribe(["noetl.system.worker.>"])
+
+    async def step(self) -> None:
+        """Take news from the log, then declare those lost that kept silent too long."""
+        assert self._subscription is not None
+        for recorded in await self._subscription.next_batch(200, TURN_S):
+            self._observe(recorded)
+        now = self._clock.monotonic()
+        for worker_id, seen in list(self._workers.items()):
+            if now - seen.heard_at > self._lease_s:
+                await self._declare_lost(worker_id, seen)
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._stop_listening is not None:
+            await self._stop_listening()
+        if self._subscription is not None:
+            await self._subscription.close()
+
+    def summary(self) -> dict[str, Any]:
+        """How many workers live and were declared lost."""
+        return {"workers": len(self._workers), "declared_lost": self._lost}
+
+    def _observe(self, recorded: Recorded) -> None:
+        event = recorded.record.events[-1]
+        worker_id = event.payload["worker_id"]
+        if event.event_type is EventType.WORKER_JOINED:
+            self._workers[worker_id] = _Seen(
+                incarnation=event.payload["incarnation"],
+                version=recorded.position,
+                last_event_id=event.event_id,
+                heard_at=self._clock.monotonic(),
+            )
+        else:
+            self._workers.pop(worker_id, None)
+
+    async def _heard(self, _subject: str, data: bytes) -> None:
+        announcement = decode_announcement(data)
+        seen = self._workers.get(announcement.worker_id)
+        if seen is not None and seen.incarnation == announcement.incarnation:
+            seen.heard_at = self._clock.monotonic()
+
+    async def _declare_lost(self, worker_id: str, seen: _Seen) -> None:
+        event = system_event(
+            EventType.WORKER_LOST,
+            worker_id,
+            {
+                "worker_id": worker_id,
+                "incarnation": seen.incarnation,
+                "reason": f"silent for more than {self._lease_s:g} s",
+            },
+            event_id=self._ids.mint(),
+            now_ms=self._clock.now_ms(),
+            producer=self._producer,
+            prev_event_id=seen.last_event_id,
+        )
+        try:
+            await self._log.append(
+                event.stream_id, Record(events=(event,)), expected_version=seen.version
+            )
+            self._lost += 1
+            _log.warning("worker %s (%s) is lost", worker_id, seen.incarnation)
+        except VersionConflictError:
+            _log.info("worker %s changed meanwhile", worker_id)
+        except LogError as error:
+            _log.warning("cannot declare %s lost yet: %s", worker_id, error)
+            return
+        self._workers.pop(worker_id, None)

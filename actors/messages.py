@@ -1,0 +1,44 @@
+"""The hints roles send each other: offers, announcements and nudges. None of them is ever the truth (P1)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from noetl_ray.events.envelope import Event
+
+CANCEL = "noetl.hints.cancel"
+"""Where workers hear that an execution was cancelled (P23)."""
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """A command for one worker. ``version`` is what its completion must expect on the command's subject."""
+
+    issued: Event
+    shard: int
+    version: int
+    attempt: int
+    incarnation: str
+    prev_event_id: int
+    lease_ms: int
+    sent_ms: int
+
+
+class Announcement(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker says that it lives, each second."""
+
+    worker_id: str
+    incarnation: str
+    slots: int
+    running: int
+
+
+class Nudge(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution was cancelled; stop working on it."""
+
+    execution_id: int
+
+
+encode = msgspec.json.encode
+decode_offer = msgspec.json.Decoder(Offer).decode
+decode_announcement = msgspec.json.Decoder(Announcement).decode
+decode_nudge = msgspec.json.Decoder(Nudge).decode

@@ -1,0 +1,44 @@
+"""Playbooks by digest, parsed once per process. The source lies in the object store under its digest (P12)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from noetl_ray.dsl.parse import parse_playbook
+from noetl_ray.dsl.template import Templates
+from noetl_ray.engine.decide import Program
+from noetl_ray.locator.keys import Placement
+from noetl_ray.payloads.content import get_payload
+from noetl_ray.payloads.port import ObjectStore
+from noetl_ray.scope import Scope
+
+PROGRAMS_MAX = 256
+
+
+class Programs:
+    """A bounded cache of programs in front of the object store."""
+
+    def __init__(self, objects: ObjectStore, placement: Placement, templates: Templates) -> None:
+        self._objects = objects
+        self._placement = placement
+        self._templates = templates
+        self._cache: OrderedDict[tuple[Scope, str], Program] = OrderedDict()
+
+    def cached(self, scope: Scope, digest: str) -> Program | None:
+        """The program if this process has it already."""
+        program = self._cache.get((scope, digest))
+        if program is not None:
+            self._cache.move_to_end((scope, digest))
+        return program
+
+    async def get(self, scope: Scope, digest: str) -> Program:
+        """The program, read from the object store when it is new here."""
+        program = self.cached(scope, digest)
+        if program is None:
+            source = await get_payload(self._objects, self._placement, scope, digest)
+            playbook = parse_playbook(source.decode(), source=digest[:12])
+            program = Program(playbook, self._templates)
+            self._cache[scope, digest] = program
+            while len(self._cache) > PROGRAMS_MAX:
+                self._cache.popitem(last=False)
+        return program
