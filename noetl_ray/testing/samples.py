@@ -1,7 +1,7 @@
 """Small valid events and records for tests of everything that handles them.
 
-Owns no meaning: the events say as little as the envelope allows. Refuses nothing itself; an override
-that breaks the envelope is refused by the envelope's own check.
+Owns no meaning: the events say as little as the envelope allows. Refuses nothing itself; an
+override that breaks the envelope is refused by the envelope's own check.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""One NATS connection made right: it reconnects for ever, says what happens to it, and is cheap to use.
+"""One NATS connection made right: it reconnects for ever, tells of it, and is cheap to use.
 
-Owns every use of the driver's internals, so that a new driver version is proved in one place. What it
-adds to the driver: messages of chosen subscriptions go straight to a plain function (no queue, task or
-header parsing per message), frames made by us go out with the next turn of the loop in one write, and
-an error line from the server leads to a reconnect instead of a connection closed for good. Refuses to
-hide an address that cannot be reached: the first connect fails in bounded time.
+Owns every use of the driver's internals, so that a new driver version is proved in one place.
+What it adds to the driver: messages of chosen subscriptions go straight to a plain function (no
+queue, task or header parsing per message), frames made by us go out with the next turn of the
+loop in one write, and an error line from the server leads to a reconnect instead of a connection
+closed for good. Refuses to hide an address that cannot be reached: the first connect fails in
+bounded time.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ class Connection(Client):
     def send_frame(self, frame: bytes) -> None:
         """Send one complete protocol frame with the next turn of the loop.
 
-        The driver's publish validates, formats headers one by one and wakes a task that writes. Here
-        all frames of one turn leave in one write, without a task. The frame joins the driver's own
+        The driver's publish validates, formats headers one by one and wakes a task that writes.
+        Here all frames of one turn leave in one write, without a task. The frame joins the driver's own
         buffer, so the order with its commands is kept; while the connection is down it stays there.
         """
         self._pending.append(frame)

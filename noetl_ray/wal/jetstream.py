@@ -1,16 +1,15 @@
 """The write-ahead log on NATS JetStream.
 
-Owns the mapping of the log port onto one stream: an append is a publish that states the subject's version,
-a read or subscription is an ordered delivery, single records come by direct get. Refuses a stream whose
-set-up would lose or hide records.
+Owns the mapping of the log port onto one stream: an append is a publish that states the subject's
+version, a read or subscription is an ordered delivery, single records come by direct get. Refuses
+a stream whose set-up would lose or hide records.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
 
 from noetl_ray.clock import Clock, SystemClock
-from noetl_ray.config.settings import Durability
 from noetl_ray.errors import ConfigError, LogError, LogUnavailableError
 from noetl_ray.events.envelope import Record, decode_record, encode_record
 from noetl_ray.wal.connection import Connection, connect
@@ -21,9 +20,16 @@ from noetl_ray.wal.jetstream_stream import ensure_stream, events_config
 from noetl_ray.wal.port import Recorded
 from noetl_ray.wal.settle import Attempt, Outcome, Published, check_subject, settle
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from noetl_ray.config.settings import Durability
+
 SETTLE_S = 30.0
 READ_BATCH = 512
 READ_IDLE_S = 1.0
+
+_WINDOW_KEY = "event_store.duplicate_window_s"
 
 
 class JetStreamLog:
@@ -62,8 +68,8 @@ class JetStreamLog:
         """Open the log, making its stream if there is none.
 
         Args:
-            connection: A connection made by :func:`noetl_ray.wal.connection.connect`, which stays the
-                caller's; or an address, whose connection is closed with the log.
+            connection: A connection made by ``wal.connection.connect``, which stays the caller's;
+                or an address, whose connection is closed with the log.
             stream: The name of the stream.
             durability: ``replicated`` keeps three copies; the others are the server's own setting.
             ack_timeout_ms: When an unanswered publish counts as lost and is settled.
@@ -78,7 +84,7 @@ class JetStreamLog:
         """
         if settle_s > duplicate_window_s:
             raise ConfigError(
-                "event_store.duplicate_window_s",
+                _WINDOW_KEY,
                 duplicate_window_s,
                 f"must not be shorter than the {settle_s:g} s in which an append is settled",
             )
@@ -166,8 +172,8 @@ class JetStreamLog:
     async def purge(self, subject: str, *, keep: int = 0) -> int:
         """Remove the records of a subject but the last ``keep``; returns how many went.
 
-        With ``keep=0`` the subject starts again at version 0: only archived work may lose its terminal
-        record (P7).
+        With ``keep=0`` the subject starts again at version 0: only archived work may lose its
+        terminal record (P7).
         """
         check_subject(subject)
         body: dict[str, str | int] = {"filter": subject}
@@ -204,7 +210,7 @@ class JetStreamSubscription:
 
 
 class _Tail:
-    """What settling sees: every call first waits for a connection within what is left of the bound."""
+    """What settling sees: each call first waits for a connection within the rest of the bound."""
 
     def __init__(self, log: JetStreamLog, bound_s: float) -> None:
         self._log = log

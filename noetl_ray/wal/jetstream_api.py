@@ -1,7 +1,7 @@
 """Calls to the server's JetStream interface: publish, direct get, streams and consumers.
 
-Owns subjects, bodies and answers of those calls and turns every error answer into ours. Knows nothing of
-records. Refuses to retry: who calls decides whether asking again is safe.
+Owns subjects, bodies and answers of those calls and turns every error answer into ours. Knows
+nothing of records. Refuses to retry: who calls decides whether asking again is safe.
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from noetl_ray.errors import LogError, LogUnavailableError, NotFoundError
 from noetl_ray.wal.jetstream_errors import UNAVAILABLE_CODES, WRONG_LAST_SEQUENCE, from_answer
-from noetl_ray.wal.jetstream_mux import Mux
 from noetl_ray.wal.settle import Attempt, Outcome, Published
 
+if TYPE_CHECKING:
+    from noetl_ray.wal.jetstream_mux import Mux
+
 _STATUS = b"NATS/1.0 "
+_DIRECT = "direct get"
 _UNKNOWN = Published(Outcome.UNKNOWN)
 _BUSY = Published(Outcome.BUSY)
 _REFUSED = Published(Outcome.REFUSED)
@@ -81,8 +84,7 @@ class StreamApi:
             headers = b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % attempt.message_id
         else:
             headers = (
-                b"NATS/1.0\r\nNats-Msg-Id: %d\r\n"
-                b"Nats-Expected-Last-Subject-Sequence: %d\r\n\r\n"
+                b"NATS/1.0\r\nNats-Msg-Id: %d\r\nNats-Expected-Last-Subject-Sequence: %d\r\n\r\n"
             ) % (attempt.message_id, attempt.expected)
         connection = self._mux.connection
         size = len(headers) + len(attempt.data)
@@ -157,14 +159,14 @@ class StreamApi:
         return state
 
     async def _direct_get(self, subject: bytes, body: bytes) -> Message | None:
-        headers, data = await self._ask(subject, body, "direct get")
+        headers, data = await self._ask(subject, body, _DIRECT)
         if headers is None:
             msg = "direct get: an answer without headers"
             raise LogError(msg)
         if headers.startswith(_STATUS):
             if headers.startswith(b"NATS/1.0 404"):
                 return None
-            raise _from_status("direct get", headers)
+            raise _from_status(_DIRECT, headers)
         fields = _fields(headers)
         return Message(
             int(fields[b"Nats-Sequence"]),

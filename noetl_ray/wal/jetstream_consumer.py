@@ -1,9 +1,10 @@
 """An ordered delivery from a stream that repairs itself.
 
-Owns one ephemeral push consumer at a time. Every message carries the consumer's own count; a hole in it,
-a heartbeat that knows of more, silence, or a new connection lead to a new consumer that starts after the
-last message queued here. So what comes out has no gap and no repetition. Flow control bounds what waits
-here: the server goes on only after we took what it sent. Refuses a stream that lost what it delivered.
+Owns one ephemeral push consumer at a time. Every message carries the consumer's own count; a hole
+in it, a heartbeat that knows of more, silence, or a new connection lead to a new consumer that
+starts after the last message queued here. So what comes out has no gap and no repetition. Flow
+control bounds what waits here: the server goes on only after we took what it sent. Refuses a
+stream that lost what it delivered.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from noetl_ray.errors import LogError, LogUnavailableError
-from noetl_ray.wal.connection import Connection
 from noetl_ray.wal.jetstream_api import Message, StreamApi
 from noetl_ray.wal.matching import reduce_filters
 from noetl_ray.wal.signal import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from noetl_ray.wal.connection import Connection
 
 HEARTBEAT_S = 2.0
 SILENCE_MAX_S = 3 * HEARTBEAT_S

@@ -1,7 +1,7 @@
 """What the driver and the server call an error, in our words; nothing of theirs passes this border.
 
-Owns the table from the driver's exception classes and from the server's answer codes. A test walks the
-driver's exception modules and fails when a class is missing here.
+Owns the table from the driver's exception classes and from the server's answer codes. A test
+walks the driver's exception modules and fails when a class is missing here.
 """
 
 from __future__ import annotations

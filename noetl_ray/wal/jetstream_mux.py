@@ -1,15 +1,18 @@
 """Requests to the server over one inbox: the hot path of every append.
 
-Owns the reply inbox, the table of open requests and their deadlines. An answer resolves a plain future;
-deadlines are swept by one timer instead of one timer per request; a lost connection answers all open
-requests at once. Refuses to raise for a missing answer: None says that none came.
+Owns the reply inbox, the table of open requests and their deadlines. An answer resolves a plain
+future; deadlines are swept by one timer instead of one timer per request; a lost connection
+answers all open requests at once. Refuses to raise for a missing answer: None says that none
+came.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-from noetl_ray.wal.connection import Connection
+if TYPE_CHECKING:
+    from noetl_ray.wal.connection import Connection
 
 SWEEP_S = 0.1
 
@@ -45,9 +48,7 @@ class Mux:
         """The connection requests go over."""
         return self._connection
 
-    def request(
-        self, subject: bytes, headers: bytes, data: bytes
-    ) -> asyncio.Future[Reply | None]:
+    def request(self, subject: bytes, headers: bytes, data: bytes) -> asyncio.Future[Reply | None]:
         """Send and return the future of the answer; its result is None when none came.
 
         Args:

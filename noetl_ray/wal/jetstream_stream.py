@@ -6,12 +6,14 @@ operator set up in a way that matters; only the duplicate window follows the set
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from noetl_ray.config.settings import Durability
 from noetl_ray.errors import ConfigError, LogError, NotFoundError
-from noetl_ray.wal.jetstream_api import StreamApi
 from noetl_ray.wal.subjects import EVENTS_ROOT, SYSTEM_ROOT
+
+if TYPE_CHECKING:
+    from noetl_ray.config.settings import Durability
+    from noetl_ray.wal.jetstream_api import StreamApi
 
 LOGS_ROOT = "noetl.logs"
 LOGS_BYTES_MAX = 1024**3
@@ -19,6 +21,7 @@ LOGS_AGE_MAX_S = 7 * 24 * 3600
 REPLICAS = 3
 
 _NS = 1_000_000_000
+_STREAM_KEY = "event_store.stream"
 _MUST_MATCH = (
     "retention",
     "storage",
@@ -31,9 +34,7 @@ _MUST_MATCH = (
 )
 
 
-def events_config(
-    stream: str, durability: Durability, duplicate_window_s: int
-) -> dict[str, Any]:
+def events_config(stream: str, durability: Durability, duplicate_window_s: int) -> dict[str, Any]:
     """The event stream: nothing is ever discarded by age or size (P7)."""
     return {
         "name": stream,
@@ -91,7 +92,7 @@ async def ensure_stream(api: StreamApi, wanted: dict[str, Any]) -> None:
         except LogError as error:
             if error.retryable:
                 raise
-            raise ConfigError("event_store.stream", name, error.message) from None
+            raise ConfigError(_STREAM_KEY, name, error.message) from None
         return
     found = info["config"]
     _check(name, found, wanted)
@@ -113,6 +114,4 @@ def _check(name: str, found: dict[str, Any], wanted: dict[str, Any]) -> None:
         problems.append(f"num_replicas is {found.get('num_replicas', 1)}, not {REPLICAS}")
     if problems:
         reason = "the stream exists with another set-up: " + "; ".join(problems)
-        raise ConfigError(
-            "event_store.stream", name, f"{reason}; choose another name or change the stream"
-        )
+        raise ConfigError(_STREAM_KEY, name, f"{reason}; choose another name or change the stream")

@@ -1,12 +1,15 @@
 """Subject filters: ``*`` stands for one token, ``>`` for one or more at the end.
 
-Owns matching in this process; the server does its own for what it delivers. Refuses nothing: whether
-a subject may be written is the business of :mod:`noetl_ray.wal.settle`.
+Owns matching in this process; the server does its own for what it delivers. Refuses nothing:
+whether a subject may be written is the business of :mod:`noetl_ray.wal.settle`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def is_exact(subject_filter: str) -> bool:

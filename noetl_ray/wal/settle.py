@@ -1,9 +1,9 @@
-"""Settling an append whose outcome is not plain: refused, unanswered, or answered as a duplicate (P5).
+"""Settling an append that was refused, not answered, or answered as a duplicate (P5).
 
-Owns the one procedure both adapters run. The truth is always read from the log: the first message of
-the subject after the version we expected is ours, or another writer was first. Message ids only save
-a second copy within the duplicate window. Refuses to guess: what cannot be read within the bound is
-reported as unavailable, and the caller must look again before it decides anything.
+Owns the one procedure both adapters run. The truth is always read from the log: the first message
+of the subject after the version we expected is ours, or another writer was first. Message ids
+only save a second copy within the duplicate window. Refuses to guess: what cannot be read within
+the bound is reported as unavailable, and the caller must look again before it decides anything.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from noetl_ray.clock import Clock
 from noetl_ray.errors import (
     InternalError,
     LogUnavailableError,
     UsageError,
     VersionConflictError,
 )
-from noetl_ray.wal.port import Recorded
 from noetl_ray.wal.subjects import EVENTS_ROOT, SYSTEM_ROOT
+
+if TYPE_CHECKING:
+    from noetl_ray.clock import Clock
+    from noetl_ray.wal.port import Recorded
 
 PAUSE_FIRST_S = 0.005
 PAUSE_MAX_S = 0.5

@@ -1,7 +1,7 @@
 """A wake-up for one waiter: what a subscription sleeps on until a record comes or time is up.
 
-Owns nothing but that. It costs one future and one timer per wait, no task, and takes time from the
-running event loop, so it works under virtual time as well. Refuses a second waiter.
+Owns nothing but that. It costs one future and one timer per wait, no task, and takes time from
+the running event loop, so it works under virtual time as well. Refuses a second waiter.
 """
 
 from __future__ import annotations
