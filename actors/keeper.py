@@ -10,6 +10,8 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from actors.messages import decode_announcement
+from actors.stamp import system_event
 from noetl_ray.clock import Clock
 from noetl_ray.errors import LogError, VersionConflictError
 from noetl_ray.events.envelope import Record
@@ -17,8 +19,6 @@ from noetl_ray.events.types import EventType
 from noetl_ray.hints.port import ANNOUNCE, Hints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.wal.port import Log, Recorded, Subscription
-from actors.messages import decode_announcement
-from actors.stamp import system_event
 
 _log = logging.getLogger(__name__)
 TURN_S = 0.5

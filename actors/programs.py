@@ -8,6 +8,7 @@ from noetl_ray.dsl.parse import parse_playbook
 from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.decide import Program
 from noetl_ray.locator.keys import Placement
+from noetl_ray.locator.resource import payload_locator
 from noetl_ray.payloads.content import get_payload
 from noetl_ray.payloads.port import ObjectStore
 from noetl_ray.scope import Scope
@@ -35,7 +36,8 @@ class Programs:
         """The program, read from the object store when it is new here."""
         program = self.cached(scope, digest)
         if program is None:
-            source = await get_payload(self._objects, self._placement, scope, digest)
+            uri = payload_locator(scope, digest)
+            source = await get_payload(self._objects, self._placement, scope, uri)
             playbook = parse_playbook(source.decode(), source=digest[:12])
             program = Program(playbook, self._templates)
             self._cache[scope, digest] = program

@@ -7,9 +7,8 @@ from typing import Any
 from noetl_ray.clock import iso_utc
 from noetl_ray.events.envelope import Event, seal
 from noetl_ray.events.types import AggregateType, EventType
-from noetl_ray.scope import DEFAULT
+from noetl_ray.scope import DEFAULT, Scope
 from noetl_ray.wal.subjects import command_subject, worker_subject
-from noetl_ray.scope import Scope
 
 
 def system_event(

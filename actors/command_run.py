@@ -1,0 +1,302 @@
+"""One command from its offer to its completion in the log: load, run, persist, publish.
+
+Owns what a worker knows while it runs a command. The bytes of a result are durable before the event that
+names them; what a task's credentials hold never reaches an event, a log line or a result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from actors.contexts import ContextStore
+from actors.logbook import Logbook
+from actors.messages import Offer
+from actors.programs import Programs
+from actors.stamp import command_event
+from noetl_ray.clock import Clock
+from noetl_ray.credentials.port import Credential, CredentialStore
+from noetl_ray.dsl.model import Task
+from noetl_ray.dsl.template import Templates
+from noetl_ray.engine.names import Names, step_value
+from noetl_ray.errors import LogUnavailableError, NoetlError, StoreError
+from noetl_ray.events.canonical import to_jsonable
+from noetl_ray.events.envelope import Event, Record
+from noetl_ray.events.types import EventType
+from noetl_ray.hints.port import Hints
+from noetl_ray.ids import SnowflakeIds
+from noetl_ray.locator.result import ResultName, frame_coordinate
+from noetl_ray.results.redact import Redactor
+from noetl_ray.results.store import ResultStore
+from noetl_ray.scope import Scope
+from noetl_ray.tools.pipeline import Pipeline, PipelineOutcome
+from noetl_ray.tools.port import ToolContext
+from noetl_ray.tools.registry import ToolRegistry
+from noetl_ray.wal.port import Log
+from noetl_ray.wal.subjects import command_subject
+from noetl_ray.wal.tasklog import TaskLog
+
+_log = logging.getLogger(__name__)
+
+STORE_TRIES = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerIdentity:
+    """Who a worker is and where."""
+
+    worker_id: str
+    incarnation: str
+    producer: str
+    place: dict[str, str]
+    slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPorts:
+    """What a worker works with."""
+
+    log: Log
+    hints: Hints
+    tasklog: TaskLog
+    results: ResultStore
+    programs: Programs
+    contexts: ContextStore
+    credentials: CredentialStore
+    registry: ToolRegistry
+    templates: Templates
+    ids: SnowflakeIds
+    clock: Clock
+    env: Mapping[str, str]
+
+
+class CommandRun:
+    """One command from its offer to its completion in the log."""
+
+    def __init__(self, me: WorkerIdentity, ports: WorkerPorts, offer: Offer) -> None:
+        self._me = me
+        self._p = ports
+        self._offer = offer
+        issued = offer.issued
+        self._scope = Scope(tenant_id=issued.tenant_id, organization_id=issued.organization_id)
+        self._secrets: set[str] = set()
+        self._step: str = issued.payload["step"]
+        self._visit: int = issued.payload["visit"]
+        self._logbook = Logbook(
+            ports.tasklog, ports.clock, offer, self._scope, self._redactor
+        )
+
+    async def run(self) -> None:
+        """Run, persist, publish."""
+        try:
+            outcome = await self._pipeline()
+        except asyncio.CancelledError:
+            await asyncio.shield(self._cancelled())
+            raise
+        redactor = self._redactor()
+        value = redactor.value(to_jsonable(outcome.value))
+        error = redactor.value(outcome.error) if outcome.error else None
+        result = await self._persist(value, ok=outcome.ok)
+        await self._publish(self._events(outcome, result, error))
+        await self._logbook.close()
+
+    async def _pipeline(self) -> PipelineOutcome:
+        issued = self._offer.issued
+        try:
+            program = await self._p.programs.get(self._scope, issued.payload["playbook_digest"])
+            context = issued.payload.get("context") or {}
+            if issued.payload_ref is not None:
+                context = await self._p.contexts.load(self._scope, issued.payload_ref)
+            steps = {
+                name: step_value(await self._p.results.load(self._scope, block))
+                for name, block in context.get("steps", {}).items()
+            }
+        except NoetlError as failure:
+            error = {
+                "kind": failure.code,
+                "code": failure.code,
+                "message": failure.message,
+                "retryable": failure.retryable,
+                "step": self._step,
+            }
+            return PipelineOutcome(ok=False, value=None, error=error)
+        ctx = dict(context.get("ctx", {}))
+        names = Names(
+            self._p.templates,
+            execution_id=issued.execution_id,
+            workload=context.get("workload", {}),
+            ctx=ctx,
+            steps=steps,
+            env=self._p.env,
+        )
+        pipeline = Pipeline(
+            program.playbook.steps[self._step],
+            names,
+            ctx,
+            registry=self._p.registry,
+            templates=self._p.templates,
+            clock=self._p.clock,
+            context_for=self._context_for,
+        )
+        return await pipeline.run()
+
+    def _context_for(
+        self,
+        task: Task,
+        attempt: int,
+        ordinal: int,
+        timeout_s: float | None,
+        names: Mapping[str, Any],
+    ) -> ToolContext:
+        wants_names = task.kind == "python" and "context" in str(task.config.get("code", ""))
+        return ToolContext(
+            execution_id=self._offer.issued.execution_id,
+            step=self._step,
+            task=task.label,
+            attempt=attempt,
+            idempotency_key=f"{self._offer.issued.command_id}/{task.label}/{ordinal - attempt + 1}",
+            timeout_s=timeout_s,
+            credential=self._credential,
+            log=self._logbook.writer(task.label, attempt),
+            names=_plain(names) if wants_names else {},
+        )
+
+    async def _credential(self, name: str) -> Credential:
+        credential = await self._p.credentials.get(self._scope, name)
+        for key, value in credential.data.items():
+            if isinstance(value, str) and _is_secret_field(key):
+                self._secrets.add(value)
+        return credential
+
+    def _redactor(self) -> Redactor:
+        return Redactor(self._secrets)
+
+    async def _persist(self, value: Any, *, ok: bool) -> dict[str, Any]:
+        issued = self._offer.issued
+        name = ResultName(
+            tenant=self._scope.tenant_id,
+            project=issued.payload.get("project_id", "default"),
+            execution_id=issued.execution_id,
+            step=self._step,
+            frame=frame_coordinate(self._visit),
+            row=0,
+            attempt=self._offer.attempt,
+            version=1,
+        )
+        status = "ok" if ok else "error"
+        for attempt in range(STORE_TRIES):
+            try:
+                return await self._p.results.persist(self._scope, name, value, status=status)
+            except StoreError as error:
+                _log.warning("result of %s not stored yet: %s", issued.command_id, error)
+                if attempt == STORE_TRIES - 1:
+                    raise
+                await self._p.clock.sleep(min(0.1 * 2**attempt, 5.0))
+        raise AssertionError
+
+    def _events(
+        self, outcome: PipelineOutcome, result: dict[str, Any], error: dict[str, Any] | None
+    ) -> list[Event]:
+        base: dict[str, Any] = {"step": self._step, "visit": self._visit}
+        redactor = self._redactor()
+        wanted: list[tuple[EventType, dict[str, Any]]] = [
+            (
+                EventType.TASK_ATTEMPT_FAILED,
+                base
+                | {
+                    "task": failed.task,
+                    "attempt": failed.attempt,
+                    "delay_s": failed.delay_s,
+                    "error": redactor.value(failed.error),
+                },
+            )
+            for failed in outcome.failed_attempts[-50:]
+        ]
+        call = base | {"result": result, "attempt": self._offer.attempt, "runs": outcome.runs}
+        if outcome.set:
+            call["set"] = redactor.value(to_jsonable(outcome.set))
+        if outcome.ok:
+            wanted.append((EventType.CALL_DONE, call))
+            wanted.append((EventType.COMMAND_COMPLETED, base))
+        else:
+            wanted.append((EventType.CALL_ERROR, call | {"error": error}))
+            wanted.append((EventType.COMMAND_FAILED, base | {"error": error}))
+        return self._chain(wanted)
+
+    def _chain(self, wanted: list[tuple[EventType, dict[str, Any]]]) -> list[Event]:
+        issued = self._offer.issued
+        prev = self._offer.prev_event_id
+        events: list[Event] = []
+        now = self._p.clock.now_ms()
+        for kind, payload in wanted:
+            event = command_event(
+                kind,
+                payload,
+                scope=self._scope,
+                shard=self._offer.shard,
+                execution_id=issued.execution_id,
+                command_id=issued.command_id or "",
+                attempt=self._offer.attempt,
+                event_id=self._p.ids.mint(),
+                now_ms=now,
+                producer=self._me.producer,
+                prev_event_id=prev,
+                causation_id=issued.event_id,
+            )
+            prev = event.event_id
+            events.append(event)
+        return events
+
+    async def _publish(self, events: list[Event]) -> None:
+        """The work is done, so keep trying: only the log may say that it does not count."""
+        record = Record(events=tuple(events))
+        while True:
+            try:
+                await self._p.log.append(
+                    subject_of(self._offer), record, expected_version=self._offer.version
+                )
+                return
+            except LogUnavailableError as error:
+                _log.warning("completion of %s waits: %s", events[0].command_id, error)
+                await self._p.clock.sleep(0.5)
+
+    async def _cancelled(self) -> None:
+        await self._logbook.close()
+        events = self._chain(
+            [(EventType.COMMAND_CANCELLED, {"step": self._step, "visit": self._visit})]
+        )
+        try:
+            await self._p.log.append(
+                subject_of(self._offer),
+                Record(events=tuple(events)),
+                expected_version=self._offer.version,
+            )
+        except NoetlError as error:
+            _log.info("cancel of %s not recorded: %s", events[0].command_id, error)
+
+
+def subject_of(offer: Offer) -> str:
+    issued = offer.issued
+    scope = Scope(tenant_id=issued.tenant_id, organization_id=issued.organization_id)
+    return command_subject(offer.shard, scope, issued.execution_id, issued.command_id or "")
+
+
+def _is_secret_field(key: str) -> bool:
+    """Fields of a credential that are no secret (hosts, ports, names) may appear in output."""
+    return not any(
+        part in key.lower() for part in ("host", "port", "user", "name", "database", "type", "scheme")
+    )
+
+
+def _plain(names: Mapping[str, Any]) -> dict[str, Any]:
+    """The render context as plain data, for code that asks for all of it."""
+    return {key: msgspec.to_builtins(to_jsonable(_dict(names[key]))) for key in names}
+
+
+def _dict(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) and not isinstance(value, dict) else value

@@ -1,0 +1,263 @@
+"""Gets commands to workers: offers, the queue of commands nobody has room for, and taking them from the dead.
+
+The queue is derived from state, so there is nothing in it to lose. A claim that was not part of the decision
+is an append on the command's own subject, expecting the version its issue or last release gave it (P16);
+the old holder's completion is then refused by the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from actors.fleet import Fleet
+from actors.messages import Offer, encode
+from actors.stamp import command_event
+from noetl_ray.clock import Clock
+from noetl_ray.engine.decide import Claim
+from noetl_ray.engine.state import CommandState, ExecutionState
+from noetl_ray.errors import LogError, VersionConflictError
+from noetl_ray.events.envelope import Event, Record
+from noetl_ray.events.types import EventType
+from noetl_ray.hints.port import Hints, offer_subject
+from noetl_ray.ids import SnowflakeIds
+from noetl_ray.wal.port import Log, Recorded
+from noetl_ray.wal.subjects import command_subject
+
+_log = logging.getLogger(__name__)
+
+RESEND_FIRST_S = 3.0
+RESEND_MAX_S = 60.0
+
+
+@dataclass(slots=True)
+class _Sent:
+    """When an offer was last sent, and how long to wait before sending it again."""
+
+    at: float
+    wait_s: float
+
+
+class Dispatcher:
+    """The commands of one conductor's executions on their way to workers."""
+
+    def __init__(
+        self,
+        log: Log,
+        hints: Hints,
+        ids: SnowflakeIds,
+        clock: Clock,
+        *,
+        fleet: Fleet,
+        states: Mapping[int, ExecutionState],
+        absorb: Callable[[Recorded], int],
+        producer: str,
+        lease_ms: int,
+    ) -> None:
+        self._log = log
+        self._hints = hints
+        self._ids = ids
+        self._clock = clock
+        self._fleet = fleet
+        self._states = states
+        self._absorb = absorb
+        self._producer = producer
+        self._lease_ms = lease_ms
+        self._ready: deque[tuple[int, str]] = deque()
+        self._queued: set[str] = set()
+        self._sent: dict[str, _Sent] = {}
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Commands nobody has room for."""
+        return len(self._ready)
+
+    def forget(self, command_id: str) -> None:
+        """A command has ended."""
+        self._sent.pop(command_id, None)
+
+    def serve(self) -> None:
+        """Begin to hand out waiting commands when a worker has room."""
+        if self._ready and self._fleet.has_room() and self._serving is None:
+            self._serving = asyncio.create_task(self._serve_ready())
+
+    async def stop(self) -> None:
+        """Let go; state has everything."""
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.gather(self._serving, return_exceptions=True)
+
+    async def offer(self, state: ExecutionState, command: CommandState, issued: Event) -> None:
+        now = self._clock.monotonic()
+        sent = self._sent.get(command.command_id)
+        wait = min(sent.wait_s * 2, RESEND_MAX_S) if sent else RESEND_FIRST_S
+        self._sent[command.command_id] = _Sent(at=now, wait_s=wait)
+        offer = Offer(
+            issued=issued,
+            shard=state.shard,
+            version=command.version,
+            attempt=command.attempt,
+            incarnation=command.incarnation or "",
+            prev_event_id=command.last_event_id,
+            lease_ms=self._lease_ms,
+            sent_ms=self._clock.now_ms(),
+        )
+        subject = offer_subject(state.shard, command.worker_id or "")
+        await self._hints.send(subject, encode(offer))
+
+    def enqueue(self, execution_id: int, command_id: str) -> None:
+        if command_id not in self._queued:
+            self._queued.add(command_id)
+            self._ready.append((execution_id, command_id))
+
+    async def _serve_ready(self) -> None:
+        """Claim waiting commands for workers that have room again."""
+        try:
+            while self._ready and self._fleet.has_room():
+                execution_id, command_id = self._ready.popleft()
+                self._queued.discard(command_id)
+                state = self._states.get(execution_id)
+                command = state.commands.get(command_id) if state else None
+                if state is None or command is None or command.worker_id is not None:
+                    continue
+                await self._claim(state, command, released=None)
+        finally:
+            self._serving = None
+
+    async def _claim(
+        self, state: ExecutionState, command: CommandState, *, released: str | None
+    ) -> None:
+        """Give a command to a worker by an append on its subject; a refusal means it moved on."""
+        claim = self._fleet.choose(command.command_id)
+        if claim is None and released is None:
+            self.enqueue(state.execution_id, command.command_id)
+            return
+        record = self._claim_record(state, command, claim, released)
+        subject = command_subject(
+            state.shard, state.scope, state.execution_id, command.command_id
+        )
+        try:
+            position = await self._log.append(
+                subject, record, expected_version=command.version
+            )
+        except LogError as error:
+            if claim is not None:
+                self._fleet.release(claim.worker_id, command.command_id)
+            if not isinstance(error, VersionConflictError):
+                _log.warning("claim of %s waits: %s", command.command_id, error)
+                self.enqueue(state.execution_id, command.command_id)
+            return
+        self._absorb(
+            Recorded(
+                position=position, subject=subject, time_ms=self._clock.now_ms(), record=record
+            )
+        )
+        state = self._states.get(state.execution_id, state)
+        now = state.commands.get(command.command_id)
+        if now is None:
+            return
+        if now.worker_id is None:
+            self.enqueue(state.execution_id, command.command_id)
+            return
+        issued = await self._issued(now)
+        if issued is not None:
+            await self.offer(state, now, issued)
+
+    def _claim_record(
+        self,
+        state: ExecutionState,
+        command: CommandState,
+        claim: Claim | None,
+        released: str | None,
+    ) -> Record:
+        wanted: list[tuple[EventType, dict[str, Any]]] = []
+        attempt = command.attempt
+        if released is not None:
+            wanted.append(
+                (
+                    EventType.COMMAND_RELEASED,
+                    {
+                        "reason": released,
+                        "worker_id": command.worker_id,
+                        "incarnation": command.incarnation,
+                    },
+                )
+            )
+            attempt += 1
+        if claim is not None:
+            wanted.append(
+                (
+                    EventType.COMMAND_CLAIMED,
+                    {
+                        "worker_id": claim.worker_id,
+                        "incarnation": claim.incarnation,
+                        "lease_ms": claim.lease_ms,
+                        "distance": claim.distance,
+                        "attempt": attempt,
+                    },
+                )
+            )
+        events: list[Event] = []
+        prev = command.last_event_id
+        for kind, payload in wanted:
+            event = command_event(
+                kind,
+                payload,
+                scope=state.scope,
+                shard=state.shard,
+                execution_id=state.execution_id,
+                command_id=command.command_id,
+                attempt=attempt,
+                event_id=self._ids.mint(),
+                now_ms=self._clock.now_ms(),
+                producer=self._producer,
+                prev_event_id=prev,
+            )
+            prev = event.event_id
+            events.append(event)
+        return Record(events=tuple(events))
+
+    async def _issued(self, command: CommandState) -> Event | None:
+        recorded = await self._log.get(command.issued_position)
+        if recorded is None:
+            return None
+        for event in recorded.record.events:
+            if event.command_id == command.command_id:
+                return event
+        return None
+
+    async def look_after(self, state: ExecutionState) -> None:
+        """Take commands from the dead, and send again what may have been lost."""
+        for command in list(state.commands.values()):
+            if _returned(state, command):
+                continue
+            if command.worker_id is None:
+                self.enqueue(state.execution_id, command.command_id)
+            elif not self._fleet.alive(command.worker_id, command.incarnation):
+                reason = f"{command.worker_id} ({command.incarnation}) is gone"
+                await self._claim(state, command, released=reason)
+            else:
+                await self._resend(state, command)
+
+    async def _resend(self, state: ExecutionState, command: CommandState) -> None:
+        now = self._clock.monotonic()
+        sent = self._sent.get(command.command_id)
+        if sent is not None and now - sent.at < sent.wait_s:
+            return
+        issued = await self._issued(command)
+        if issued is not None:
+            await self.offer(state, command, issued)
+
+
+def _returned(state: ExecutionState, command: CommandState) -> bool:
+    """Whether a completion waits to be consumed."""
+    return any(
+        event.command_id == command.command_id
+        for events in state.pending.values()
+        for event in events
+    )

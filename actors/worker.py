@@ -1,0 +1,161 @@
+"""The worker: takes offered commands, runs their pipelines, persists results, and records completions.
+
+It decides nothing about routing (PRIN-4). A completion states the version its claim gave it, so a command
+taken away meanwhile refuses it (P16); the bytes of a result are durable before the event that names them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from actors.command_run import CommandRun, WorkerIdentity, WorkerPorts, subject_of
+from actors.messages import CANCEL, Announcement, Offer, decode_nudge, decode_offer, encode
+from actors.stamp import system_event
+from noetl_ray.errors import NoetlError, VersionConflictError
+from noetl_ray.events.envelope import Record
+from noetl_ray.events.types import EventType
+from noetl_ray.hints.port import ANNOUNCE
+from noetl_ray.wal.subjects import token, worker_subject
+
+_log = logging.getLogger(__name__)
+
+OFFER_FRESH_MS = 2_000
+"""An offer older than this is checked against the log before it is worked on."""
+SEEN_MAX = 20_000
+
+
+class Worker:
+    """Runs commands, several at once, in one process."""
+
+    name = "worker"
+
+    def __init__(self, identity: WorkerIdentity, ports: WorkerPorts, *, announce_ms: int) -> None:
+        self._me = identity
+        self._p = ports
+        self._announce_s = announce_ms / 1000
+        self._slots = asyncio.Semaphore(identity.slots)
+        self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._seen: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self._stoppers: list[Callable[[], Awaitable[None]]] = []
+        self._done = 0
+        self._refused = 0
+
+    async def start(self) -> None:
+        """Listen for offers, then join in the log: whoever reads the join can offer at once."""
+        offers = f"noetl.commands.*.{token(self._me.worker_id)}"
+        self._stoppers.append(await self._p.hints.listen(offers, self._on_offer))
+        self._stoppers.append(await self._p.hints.listen(CANCEL, self._on_cancel))
+        await self._say(
+            EventType.WORKER_JOINED, {"slots": self._me.slots, "place": self._me.place}
+        )
+
+    async def step(self) -> None:
+        """Announce that this incarnation lives."""
+        announcement = Announcement(
+            worker_id=self._me.worker_id,
+            incarnation=self._me.incarnation,
+            slots=self._me.slots,
+            running=len(self._tasks),
+        )
+        await self._p.hints.send(ANNOUNCE, encode(announcement))
+        await self._p.clock.sleep(self._announce_s)
+
+    async def stop(self) -> None:
+        """Leave: stop taking offers, drop what runs (the log has it), say goodbye."""
+        for stopper in self._stoppers:
+            await stopper()
+        for task in list(self._tasks.values()):
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        try:
+            await self._say(EventType.WORKER_LEFT, {})
+        except NoetlError as error:
+            _log.info("left without a word: %s", error)
+
+    def summary(self) -> dict[str, Any]:
+        """What it holds and has done."""
+        return {
+            "worker_id": self._me.worker_id,
+            "running": len(self._tasks),
+            "completed": self._done,
+            "refused": self._refused,
+        }
+
+    async def _say(self, kind: EventType, more: dict[str, Any]) -> None:
+        subject = worker_subject(self._me.worker_id)
+        while True:
+            last = await self._p.log.last(subject)
+            if last and kind is EventType.WORKER_LEFT:
+                newest = last.record.events[-1]
+                if newest.payload.get("incarnation") != self._me.incarnation:
+                    return
+            event = system_event(
+                kind,
+                self._me.worker_id,
+                {
+                    "worker_id": self._me.worker_id,
+                    "incarnation": self._me.incarnation,
+                    **more,
+                },
+                event_id=self._p.ids.mint(),
+                now_ms=self._p.clock.now_ms(),
+                producer=self._me.producer,
+                prev_event_id=last.record.events[-1].event_id if last else None,
+            )
+            try:
+                await self._p.log.append(
+                    subject,
+                    Record(events=(event,)),
+                    expected_version=last.position if last else 0,
+                )
+                return
+            except VersionConflictError:
+                continue
+
+    async def _on_offer(self, _subject: str, data: bytes) -> None:
+        offer = decode_offer(data)
+        if offer.incarnation != self._me.incarnation:
+            return
+        key = (offer.issued.command_id or "", offer.version)
+        if key in self._seen:
+            return
+        self._seen[key] = None
+        while len(self._seen) > SEEN_MAX:
+            self._seen.popitem(last=False)
+        task = asyncio.create_task(self._work(offer, key))
+        self._tasks[key] = task
+        task.add_done_callback(lambda _t: self._tasks.pop(key, None))
+
+    async def _on_cancel(self, _subject: str, data: bytes) -> None:
+        nudge = decode_nudge(data)
+        prefix = f"{nudge.execution_id}-"
+        for (command_id, _), task in list(self._tasks.items()):
+            if command_id.startswith(prefix):
+                task.cancel("execution cancelled")
+
+    async def _work(self, offer: Offer, key: tuple[str, int]) -> None:
+        async with self._slots:
+            try:
+                if self._p.clock.now_ms() - offer.sent_ms > OFFER_FRESH_MS:
+                    await self._check_still_ours(offer)
+                await CommandRun(self._me, self._p, offer).run()
+                self._done += 1
+            except VersionConflictError:
+                # The command was taken away or ended: our run is void, the log has the truth.
+                self._refused += 1
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                # Forget it, so that the conductor's next hint starts it anew.
+                self._seen.pop(key, None)
+                _log.exception("command %s broke", key[0])
+
+    async def _check_still_ours(self, offer: Offer) -> None:
+        last = await self._p.log.last(subject_of(offer))
+        version = last.position if last else 0
+        if version != offer.version:
+            raise VersionConflictError(subject_of(offer), offer.version, version)
