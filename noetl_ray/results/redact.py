@@ -34,7 +34,7 @@ CREDENTIAL_KEYS = re.compile(
     r"|(?:access|refresh|auth|bearer|id|api|security|session|csrf|xsrf)?_?token"
     r"|authorization|bearer|jwt|credentials?"
     r"|connection_string|conn_str|dsn"
-    r"|(?:set_)?cookies?|session_?id"
+    r"|(?:set_)?cookies?|(?:j|php)?sess(?:ion)?_?id"
     r")"
 )
 """Matched whole against a folded key."""

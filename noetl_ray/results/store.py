@@ -212,7 +212,7 @@ class ResultStore:
                 extracted_max_bytes=self._extracted_max_bytes,
                 force_tier=hidden,
             )
-        except (UnicodeEncodeError, RecursionError, TypeError) as error:
+        except (ValueError, RecursionError, TypeError, OverflowError) as error:
             msg = f"the result has no JSON form: {type(error).__name__}"
             raise ToolError(msg, "schema") from None
         if secret:
