@@ -122,7 +122,9 @@ class Pipeline:
                 if action == "retry" and rule is not None:
                     delay = self._retry_delay(rule, attempt)
                     if delay is None:
-                        return self._outcome(output["error"] or _error("unknown", "attempts used up"))
+                        return self._outcome(
+                            output["error"] or _error("unknown", "attempts used up")
+                        )
                     self._note_retry(task, attempt, output, delay)
                     if delay > 0:
                         await self._clock.sleep(delay)

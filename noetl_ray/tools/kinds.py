@@ -1,0 +1,28 @@
+"""Static facts about the built-in kinds of tasks. Imports nothing heavy, so parsers may ask freely.
+
+It owns the names and the side-effect flags (SEB-1); how a kind works lives in its own module.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from types import MappingProxyType
+
+SIDE_EFFECTS = MappingProxyType({"noop": False, "http": True, "postgres": True, "python": True})
+"""Kind to whether running it twice may be seen from outside."""
+
+KNOWN_KINDS: frozenset[str] = frozenset(SIDE_EFFECTS)
+
+
+def has_side_effects(kind: str) -> bool:
+    """The static flag of a kind; an unknown kind counts as side-effecting, the safe side."""
+    return SIDE_EFFECTS.get(kind, True)
+
+
+def unknown_kind_message(kind: str, known: Iterable[str] = KNOWN_KINDS) -> str:
+    """Say that a kind is unknown, what was probably meant, and what exists."""
+    names = sorted(known)
+    near = difflib.get_close_matches(kind.lower(), names, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"unknown tool kind {kind!r}{hint} (known kinds: {', '.join(names)})"

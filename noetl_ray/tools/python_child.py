@@ -1,0 +1,384 @@
+"""The process that runs user Python: a plain script, started with ``-I``, one call at a time.
+
+It owns the rules of dsl section 7 (names, ``result``, top-level ``return``, ``main``) and the restoring of
+process-wide state between calls. It refuses to outlive its parent. It never imports noetl_ray: the one
+module it shares (canonical.py) is loaded by path, so that a start costs little more than msgspec.
+
+A request and a reply are each one frame on a private socket: 8 bytes of length, then JSON. What user code
+prints goes through the ordinary descriptors 1 and 2, which the parent reads.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import datetime
+import importlib
+import importlib.util
+import inspect
+import json
+import linecache
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import traceback
+import types
+import uuid
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+MODULE_NAME = "noetl_task"
+_COMPILED_MAX = 64
+_PR_SET_PDEATHSIG = 1
+
+_compiled: OrderedDict[str, types.CodeType] = OrderedDict()
+
+
+class _Exit(Exception):  # noqa: N818 - a way out, not a fault
+    """User code ended the process on purpose with a code that is not 0."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.exit_code = code
+
+
+def load_to_jsonable() -> Any:
+    """The project's one implementation of to_jsonable, without importing the package around it."""
+    path = Path(__file__).resolve().parents[1] / "events" / "canonical.py"
+    spec = importlib.util.spec_from_file_location("_noetl_canonical", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.to_jsonable
+
+
+def compile_user_code(source: str) -> types.CodeType:
+    """Compile user code; the names it binds are globals even where it uses a top-level ``return``."""
+    cached = _compiled.get(source)
+    if cached is not None:
+        _compiled.move_to_end(source)
+        return cached
+    filename = f"<task code {len(source)}-{abs(hash(source)):x}>"
+    lines = source
+    try:
+        tree = ast.parse(source, filename)
+    except IndentationError:
+        # Only uniformly indented code is dedented: doing it always would alter texts inside the code.
+        import textwrap
+
+        lines = textwrap.dedent(source)
+        tree = ast.parse(lines, filename)
+    linecache.cache[filename] = (len(lines), None, lines.splitlines(keepends=True), filename)
+    try:
+        code = compile(tree, filename, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        if "'return' outside function" not in str(error.msg):
+            raise
+        code = _compile_with_return(tree, filename)
+    _compiled[source] = code
+    if len(_compiled) > _COMPILED_MAX:
+        _, old = _compiled.popitem(last=False)
+        linecache.cache.pop(old.co_filename, None)
+    return code
+
+
+def _compile_with_return(tree: ast.Module, filename: str) -> types.CodeType:
+    """Put the body into a function whose every local is declared global: one namespace stays one."""
+    future = [n for n in tree.body if isinstance(n, ast.ImportFrom) and n.module == "__future__"]
+    body = [_Unannotate().visit(node) for node in tree.body if node not in future]
+
+    def build(names: list[str]) -> ast.Module:
+        head: list[ast.stmt] = [ast.Global(names=names)] if names else []
+        blank = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        function = ast.FunctionDef(
+            name="__noetl_body__", args=blank, body=[*head, *body], decorator_list=[]
+        )
+        return ast.fix_missing_locations(ast.Module(body=[*future, function], type_ignores=[]))
+
+    probe = compile(build([]), filename, "exec", dont_inherit=True)
+    inner = next(
+        const
+        for const in probe.co_consts
+        if isinstance(const, types.CodeType) and const.co_name == "__noetl_body__"
+    )
+    names = sorted({*inner.co_varnames, *inner.co_cellvars})
+    return compile(build(names), filename, "exec", dont_inherit=True)
+
+
+class _Unannotate(ast.NodeTransformer):
+    """Drop annotations of top-level variables: an annotated name cannot be declared global."""
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        if not isinstance(node.target, ast.Name):
+            return node
+        if node.value is None:
+            return ast.copy_location(ast.Pass(), node)
+        return ast.copy_location(ast.Assign(targets=[node.target], value=node.value), node)
+
+    def _leave(self, node: ast.AST) -> ast.AST:
+        return node  # inner scopes keep theirs
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _leave  # noqa: N815
+
+
+def run_user_code(request: dict[str, Any]) -> Any:
+    """Run one request and give the raw result, by the order of dsl section 7."""
+    given: dict[str, Any] = request["input"]
+    names: dict[str, Any] = request["names"]
+    module = types.ModuleType(MODULE_NAME)
+    space = module.__dict__
+    _fill(space, request, given, names)
+    sys.modules[MODULE_NAME] = module  # dataclasses and typing look their module up by name
+    _import_libs(request.get("libs"), space)
+    code = compile_user_code(request["code"])
+    returned = None
+    try:
+        exec(code, space)
+        body = space.pop("__noetl_body__", None)
+        if body is not None:
+            returned = _settle(body())
+        result = space.get("result")
+        untouched = "result" in given and result is given["result"]
+        if result is not None and not untouched:
+            return _settle(result)
+        if returned is not None:
+            return returned
+        main = space.get("main")
+        if callable(main) and main is not given.get("main"):
+            positional, keywords = _bind(main, request, space)
+            value = _settle(main(*positional, **keywords))
+            if value is not None:
+                return value
+    except SystemExit as leave:
+        if leave.code not in (None, 0):
+            code_number = leave.code if isinstance(leave.code, int) else 1
+            if not isinstance(leave.code, int):
+                print(leave.code, file=sys.stderr)
+            raise _Exit(code_number) from None
+    # What is left: a `result` that came in as input and was perhaps changed in place, or nothing.
+    result = space.get("result")
+    return {} if result is None else result
+
+
+def _fill(
+    space: dict[str, Any], request: dict[str, Any], given: dict[str, Any], names: dict[str, Any]
+) -> None:
+    space.update(json=json, os=os, datetime=datetime, uuid=uuid)
+    space["execution_id"] = request["execution_id"]
+    space["context"] = {**names, "execution_id": request["execution_id"]}
+    space["args"] = given
+    space["input_data"] = given
+    space.update(request["loop"])
+    if request.get("auth") is not None:
+        space["auth"] = request["auth"]
+    space.update(given)
+
+
+def _import_libs(libs: Any, space: dict[str, Any]) -> None:
+    if not libs:
+        return
+    pairs = libs.items() if isinstance(libs, dict) else ((str(n).split(".")[0], n) for n in libs)
+    for alias, target in pairs:
+        if isinstance(target, dict):
+            module = importlib.import_module(str(target["from"]))
+            space[alias] = getattr(module, str(target["import"]))
+        else:
+            space[alias] = importlib.import_module(str(target))
+
+
+def _settle(value: Any) -> Any:
+    if not inspect.iscoroutine(value):
+        return value
+    import asyncio  # a third of the start-up time, and few tasks need it
+
+    return asyncio.run(value)
+
+
+def _bind(
+    main: Any, request: dict[str, Any], space: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments of ``main`` by name: from the input, then the context, then what every task has."""
+    given, names = request["input"], request["names"]
+    common = {
+        key: space[key]
+        for key in ("input_data", "args", "context", "execution_id", "auth")
+        if key in space
+    }
+    sources = (given, names, request["loop"], common)
+    positional: list[Any] = []
+    keywords: dict[str, Any] = {}
+    missing: list[inspect.Parameter] = []
+    parameters = list(inspect.signature(main).parameters.values())
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            taken = {p.name for p in parameters}
+            keywords.update({k: v for k, v in given.items() if k not in taken})
+            continue
+        source = next((s for s in sources if parameter.name in s), None)
+        if source is not None:
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                positional.append(source[parameter.name])
+            else:
+                keywords[parameter.name] = source[parameter.name]
+        elif parameter.default is parameter.empty:
+            missing.append(parameter)
+    if len(missing) == 1 and not positional and not keywords:
+        return [given], {}  # main(anything) takes the whole input
+    if missing:
+        wanted = ", ".join(repr(p.name) for p in missing)
+        msg = f"main() needs {wanted}, found neither in the input nor in the context"
+        raise TypeError(msg)
+    return positional, keywords
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """What the parent may say about an exception: message, type, and the user's own frames."""
+    name = type(error).__name__
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename.startswith("<task code ")
+    ]
+    lines = [
+        f"line {frame.lineno}, in {'code' if frame.name in ('<module>', '__noetl_body__') else frame.name}"
+        f": {frame.line}"
+        for frame in frames
+    ]
+    line = frames[-1].lineno if frames else None
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text cannot be shown)"
+    if isinstance(error, SyntaxError):
+        line, text = error.lineno, str(error.msg)
+        lines = [f"line {error.lineno}: {(error.text or '').rstrip()}"]
+    lines.append(f"{name}: {text}" if text else name)
+    return {"message": text, "exception_type": name, "line": line, "traceback": "\n".join(lines)}
+
+
+class _Clean:
+    """Process-wide state as it was before any user code, to be put back after each call."""
+
+    def __init__(self) -> None:
+        self.cwd = Path.cwd()
+        self.env = dict(os.environ)
+        self.path = list(sys.path)
+        self.streams = (sys.stdin, sys.stdout, sys.stderr)
+        self.builtins = dict(vars(builtins))
+        self.threads = threading.active_count()
+        self.limit = sys.getrecursionlimit()
+
+    def restore(self) -> None:
+        sys.stdin, sys.stdout, sys.stderr = self.streams
+        if os.environ != self.env:
+            os.environ.clear()
+            os.environ.update(self.env)
+        sys.path[:] = self.path
+        sys.argv[:] = sys.argv[:1]
+        sys.setrecursionlimit(self.limit)
+        signal.alarm(0)
+        if vars(builtins) != self.builtins:
+            for name in set(vars(builtins)) - set(self.builtins):
+                delattr(builtins, name)
+            vars(builtins).update(self.builtins)
+        os.chdir(self.cwd)
+        sys.modules.pop(MODULE_NAME, None)
+
+    def is_dirty(self) -> bool:
+        """True when the call left threads or processes behind: such a process is not used again."""
+        if threading.active_count() > self.threads:
+            return True
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        return True
+
+
+def answer(request: dict[str, Any], to_jsonable: Any, clean: _Clean) -> bytes:
+    """Run a request; give the reply's bytes. Nothing user code raises gets past this."""
+    reply: dict[str, Any]
+    try:
+        os.environ.update({k: str(v) for k, v in (request.get("env") or {}).items()})
+        reply = {"ok": True, "result": to_jsonable(run_user_code(request))}
+    except _Exit as leave:
+        reply = {"ok": False, "exit_code": leave.exit_code}
+    except BaseException as error:
+        reply = {"ok": False, "error": describe(error)}
+    for stream in (sys.stdout, sys.stderr, *clean.streams[1:]):
+        try:
+            stream.flush()
+        except Exception:  # noqa: S110, PERF203 - user code may have closed it
+            pass
+    try:
+        clean.restore()
+        reply["dirty"] = clean.is_dirty()
+    except BaseException:
+        reply["dirty"] = True
+    try:
+        return msgspec.json.encode(reply)
+    except UnicodeEncodeError:  # lone surrogates have no UTF-8 form
+        return json.dumps(reply, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _read_exactly(connection: socket.socket, size: int) -> bytearray:
+    data = bytearray(size)
+    view = memoryview(data)
+    while len(view):
+        count = connection.recv_into(view)
+        if count == 0:
+            os._exit(0)  # the parent is gone
+        view = view[count:]
+    return data
+
+
+def _die_with_parent(connection: socket.socket, parent: int) -> None:
+    """End with the parent also while user code runs: by signal on Linux, by hang-up everywhere."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(0)
+    watch = select.poll()
+    watch.register(connection.fileno(), getattr(select, "POLLRDHUP", select.POLLHUP))
+
+    def wait() -> None:
+        watch.poll()
+        os.killpg(0, signal.SIGKILL)  # takes along what user code started
+
+    threading.Thread(target=wait, name="noetl-parent-watch", daemon=True).start()
+
+
+def serve() -> None:
+    """Answer requests until the parent hangs up."""
+    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)
+    sys.argv[1:] = []
+    _die_with_parent(connection, parent)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    to_jsonable = load_to_jsonable()
+    clean = _Clean()
+    while True:
+        (size,) = struct.unpack(">Q", _read_exactly(connection, 8))
+        request = msgspec.json.decode(_read_exactly(connection, size))
+        payload = answer(request, to_jsonable, clean)
+        del request
+        connection.sendall(struct.pack(">Q", len(payload)))
+        connection.sendall(payload)
+
+
+if __name__ == "__main__":
+    serve()

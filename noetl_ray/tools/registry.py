@@ -1,0 +1,114 @@
+"""The registry: which kinds of tasks this process can run. It owns lookup and closing, never running.
+
+Third parties add a kind with an entry point in the group ``noetl_ray.tools`` whose name is the kind and
+whose object is called without arguments to make the tool. Such code is imported only when its kind is
+first used, and can never replace a kind that is registered here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from noetl_ray.errors import ToolError
+from noetl_ray.tools.kinds import unknown_kind_message
+from noetl_ray.tools.port import Tool
+
+ENTRY_POINT_GROUP = "noetl_ray.tools"
+
+_logger = logging.getLogger(__name__)
+
+
+class ToolRegistry:
+    """Tools by kind."""
+
+    def __init__(self, plugins: Iterable[EntryPoint] | None = None) -> None:
+        """Make an empty registry; ``plugins`` replaces the installed entry points."""
+        self._tools: dict[str, Tool] = {}
+        self._given = None if plugins is None else list(plugins)
+        self._plugins: dict[str, EntryPoint] | None = None
+
+    def register(self, tool: Tool) -> None:
+        """Add a tool; a kind can be registered once."""
+        if tool.kind in self._tools:
+            msg = f"tool kind {tool.kind!r} is registered already"
+            raise ValueError(msg)
+        self._tools[tool.kind] = tool
+
+    def get(self, kind: str) -> Tool:
+        """The tool of a kind. Raises ToolError of kind ``schema`` when there is none."""
+        tool = self._tools.get(kind)
+        if tool is not None:
+            return tool
+        plugin = self._entry_points().get(kind)
+        if plugin is None:
+            raise ToolError(unknown_kind_message(kind, self.kinds()), "schema")
+        return self._load(kind, plugin)
+
+    def kinds(self) -> frozenset[str]:
+        """Every kind that can be asked for, installed plugins included (they are not imported)."""
+        return frozenset(self._tools) | frozenset(self._entry_points())
+
+    def side_effects(self, kind: str) -> bool:
+        """Whether running the kind twice may be seen from outside."""
+        return self.get(kind).side_effects
+
+    async def close(self) -> None:
+        """Close every tool; one that fails to close does not keep the others open."""
+        tools, self._tools = list(self._tools.values()), {}
+        for tool in tools:
+            try:
+                await tool.close()
+            except Exception:
+                _logger.exception("closing the %s tool failed", tool.kind)
+
+    def _entry_points(self) -> dict[str, EntryPoint]:
+        if self._plugins is None:
+            found = self._given
+            if found is None:
+                found = list(entry_points(group=ENTRY_POINT_GROUP))
+            self._plugins = {point.name: point for point in found}
+        return self._plugins
+
+    def _load(self, kind: str, plugin: EntryPoint) -> Tool:
+        try:
+            tool: Tool = plugin.load()()
+        except Exception as error:
+            # A broken plugin is the plugin's fault: it fails the tasks of its kind, nothing else.
+            msg = f"the plugin of tool kind {kind!r} ({plugin.value}) cannot be loaded: {error}"
+            raise ToolError(msg, "schema") from error
+        if getattr(tool, "kind", None) != kind:
+            msg = f"the plugin {plugin.value} says it is {getattr(tool, 'kind', None)!r}, not {kind!r}"
+            raise ToolError(msg, "schema")
+        self._tools[kind] = tool
+        return tool
+
+
+def default_registry(
+    *,
+    python_processes: int,
+    base_env: Mapping[str, str] | None = None,
+    script_root: Path | None = None,
+) -> ToolRegistry:
+    """The built-in kinds. Nothing is started or connected until a task needs it.
+
+    Args:
+        python_processes: How many processes run user Python at once.
+        base_env: Environment of this process; user Python gets an allowlist of it only.
+        script_root: Folder below which ``script`` files of python tasks may lie; None refuses files.
+    """
+    from noetl_ray.tools.http import HttpTool
+    from noetl_ray.tools.noop import NoopTool
+    from noetl_ray.tools.postgres import PostgresTool
+    from noetl_ray.tools.python import PythonTool
+
+    registry = ToolRegistry()
+    registry.register(NoopTool())
+    registry.register(
+        PythonTool(processes=python_processes, base_env=base_env or {}, script_root=script_root)
+    )
+    registry.register(HttpTool())
+    registry.register(PostgresTool())
+    return registry
