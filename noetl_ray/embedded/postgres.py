@@ -1,12 +1,12 @@
 """Postgres from a wheel: made, started, found again and stopped under one directory.
 
-The server listens on a Unix socket in a directory only its owner may enter, never on TCP, so no password is
-needed. It is a daemon of its own: whoever started it may die, and any later process can attach to it or stop
-it. This module knows the server's files and nothing of the schema inside.
+The server listens on a Unix socket in a directory only its owner may enter, never on TCP, so no
+password is needed. It is a daemon of its own: whoever started it may die, and any later process can
+attach to it or stop it. This module knows the server's files and nothing of the schema inside.
 
-Under root the server runs as an unprivileged user, because Postgres refuses to be root. Permissions of
-other directories are not touched: where that user could not pass a parent directory (a data directory
-below /root), the server keeps one capability instead, the one to search directories.
+Under root the server runs as an unprivileged user, because Postgres refuses to be root. Permissions
+of other directories are not touched: where that user could not pass a parent directory (a data
+directory below /root), the server keeps one capability instead, the one to search directories.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 import asyncpg
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 from noetl_ray.errors import ConfigError, StoreError, StoreUnavailableError
 from noetl_ray.events.canonical import sha256_hex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROLE = "noetl"
 DATABASE = "noetl"
@@ -45,8 +48,9 @@ _SETTINGS = {
     "unix_socket_permissions": "0700",
     "max_connections": "60",
     "shared_buffers": "64MB",
-    # A crash must not corrupt the files, so fsync stays on. But a commit need not wait for the disk: what
-    # the last moments held is projected again, since the position is lost together with the rows (P1, P30).
+    # A crash must not corrupt the files, so fsync stays on. But a commit need not wait for the
+    # disk: what the last moments held is projected again, since the position is lost together with
+    # the rows (P1, P30).
     "fsync": "on",
     "synchronous_commit": "off",
     "wal_level": "minimal",
@@ -62,7 +66,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresProcess:
-    """A running server. ``dsn`` names its ``noetl`` database and works for asyncpg and psql alike."""
+    """A running server. ``dsn`` names its ``noetl`` database, for asyncpg and psql alike."""
 
     pid: int
     dsn: str
@@ -75,7 +79,8 @@ def start_postgres(data_dir: Path, *, detached: bool) -> PostgresProcess:
     Args:
         data_dir: Holds the cluster (``data``) and the server's own log; made when absent.
         detached: Whether the server outlives this process. If not, and this call started it, it is
-            stopped when the interpreter exits; after a kill it stays, and the next start attaches to it.
+            stopped when the interpreter exits; after a kill it stays, and the next start attaches
+            to it.
 
     Raises:
         ConfigError: the directory cannot be used by the server.
@@ -115,7 +120,7 @@ def stop_postgres(data_dir: Path) -> bool:
 
 
 async def ensure_database(dsn: str, name: str) -> str:
-    """Create a database beside the one a DSN names unless it exists; returns the DSN of that database."""
+    """Create a database beside the one a DSN names, unless it exists; returns its DSN."""
     try:
         connection = await asyncpg.connect(dsn)
     except (OSError, asyncpg.PostgresError) as error:
@@ -165,7 +170,7 @@ class _Home:
             yield
 
     def running_pid(self) -> int | None:
-        """The postmaster's process id, or None. A pid that now belongs to something else is none."""
+        """The postmaster's process id, or None also when that id is now another process."""
         try:
             pid = int((self.cluster / "postmaster.pid").read_text().split("\n", 1)[0])
             process = psutil.Process(pid)
@@ -179,7 +184,8 @@ class _Home:
     def initialize(self) -> None:
         """Make the cluster unless it is there, and write its settings."""
         if not (self.cluster / "PG_VERSION").exists():
-            # A cluster without its version file is the rest of an interrupted initdb: nothing was in it.
+            # A cluster without its version file is the rest of an interrupted initdb: nothing was
+            # in it.
             shutil.rmtree(self.cluster, ignore_errors=True)
             self._own_directory(self.cluster)
             self.run(
@@ -211,7 +217,7 @@ class _Home:
         self.run("pg_ctl", "start", "-w", "-t", str(_START_TIMEOUT_S), "-l", str(self.log))
 
     def ensure_role_and_database(self) -> None:
-        """The role that owns our tables is no superuser, so that row-level security binds it (TEN-3)."""
+        """Our role is no superuser, so that row-level security binds it (TEN-3)."""
         script = (
             f"SELECT 'CREATE ROLE {ROLE} LOGIN CREATEDB' WHERE NOT EXISTS "
             f"(SELECT FROM pg_roles WHERE rolname = '{ROLE}') \\gexec\n"
@@ -223,8 +229,7 @@ class _Home:
 
     def run(self, command: str, *arguments: str) -> None:
         """Run one of the server's own commands as the server's user."""
-        first, *rest = (*arguments, "-D", str(self.cluster))
-        line = [str(self.binaries / command), first, *rest]
+        line = [str(self.binaries / command), *arguments, "-D", str(self.cluster)]
         account = _account()
         if account is None:
             self._call(line)
@@ -234,7 +239,7 @@ class _Home:
             self._call([*_keep_search_capability(self.root, account), *line])
 
     def fail(self, reason: str) -> None:
-        """Raise with the end of the server's log, which names the cause better than an exit code."""
+        """Raise with the end of the server's log, which names the cause."""
         tail = self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
         msg = f"Postgres in {self.root}: {reason}\n{tail}".rstrip()
         raise StoreUnavailableError(msg)
@@ -244,7 +249,7 @@ class _Home:
         account = _account()
         owner = account.pw_uid if account else os.geteuid()
         if path.lstat().st_uid not in (owner, os.geteuid()) or path.is_symlink():
-            raise ConfigError("data_dir", str(path), "belongs to somebody else")
+            raise _unusable(path, "belongs to somebody else")
         if account is not None:
             os.chown(path, account.pw_uid, account.pw_gid)
         path.chmod(0o700)
@@ -283,19 +288,20 @@ def _binaries() -> Path:
     places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
     installs = [path for place in places for path in place.glob("pginstall*/bin/postgres")]
     if not installs:
-        raise ConfigError("projection_stores.dsn", "", "no embedded Postgres is installed; name a server")
+        key = "projection_stores.dsn"
+        raise ConfigError(key, "", "no embedded Postgres is installed; name a server")
     # pginstall, pginstall18, ...: the suffix is the major version, the bare one is the oldest.
     newest = max(installs, key=lambda path: int(path.parts[-3].removeprefix("pginstall") or 0))
     return newest.parent
 
 
 def _socket_dir(cluster: Path) -> Path:
-    """The cluster itself, or a short directory named after it when the socket's path would be too long."""
+    """The cluster itself, or a short directory named after it where a socket would not fit."""
     if len(str(cluster / _SOCKET_NAME).encode()) <= _SOCKET_PATH_BYTES_MAX:
         return cluster
     short = Path(tempfile.gettempdir()) / f"noetl-pg-{sha256_hex(str(cluster).encode())[:12]}"
     if len(str(short / _SOCKET_NAME).encode()) > _SOCKET_PATH_BYTES_MAX:
-        raise ConfigError("data_dir", str(cluster), "is too long for a socket, and so is the temp dir")
+        raise _unusable(cluster, "is too long for a socket, and so is the temp dir")
     return short
 
 
@@ -322,15 +328,23 @@ def _keep_search_capability(root: Path, account: pwd.struct_passwd) -> list[str]
     """A command prefix that drops root but keeps the right to pass directories."""
     tool = shutil.which("setpriv")
     held = _capabilities()
-    name = next((name for name, bit in (("dac_read_search", 2), ("dac_override", 1)) if held >> bit & 1), None)
+    name = next(
+        (name for name, bit in (("dac_read_search", 2), ("dac_override", 1)) if held >> bit & 1),
+        None,
+    )
     if tool is None or name is None:
         reason = (
-            f"user {account.pw_name}, whom Postgres runs as under root, cannot pass its parent directories; "
+            f"user {account.pw_name}, whom Postgres runs as under root, cannot pass "
+            "its parent directories; "
             "choose another directory or do not run as root"
         )
-        raise ConfigError("data_dir", str(root), reason)
+        raise _unusable(root, reason)
     identity = [f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
     return [tool, *identity, f"--inh-caps=+{name}", f"--ambient-caps=+{name}"]
+
+
+def _unusable(path: Path, reason: str) -> ConfigError:
+    return ConfigError("data_dir", str(path), reason)
 
 
 def _capabilities() -> int:

@@ -1,36 +1,38 @@
 """Two ports over the read model: the projector writes through one, people ask through the other.
 
-``ProjectionStore`` is PRS-1 plus the one transaction of a projector's turn. ``Queries`` answers from rows
-only (PRJ-13); every method but ``workers`` takes a scope, and no answer leaves it (TEN-3). The two are apart
-so that whoever may ask cannot write.
+``ProjectionStore`` is PRS-1 plus the one transaction of a projector's turn. ``Queries`` answers
+from rows only (PRJ-13); every method but ``workers`` takes a scope, and no answer leaves it
+(TEN-3). The two are apart so that whoever may ask cannot write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from noetl_ray.readmodel.records import (
-    CommandRow,
-    CommitResult,
-    EventRow,
-    ExecutionRow,
-    LogRow,
-    PlaybookRow,
-    ProjectionBatch,
-    ProjectionKey,
-    ProjectionRecord,
-    ProjectionSnapshot,
-    WorkerRow,
-)
-from noetl_ray.scope import Scope
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from noetl_ray.readmodel.records import (
+        CommandRow,
+        CommitResult,
+        EventRow,
+        ExecutionRow,
+        LogRow,
+        PlaybookRow,
+        ProjectionBatch,
+        ProjectionKey,
+        ProjectionRecord,
+        ProjectionSnapshot,
+        WorkerRow,
+    )
+    from noetl_ray.scope import Scope
 
 LIMIT_MAX = 10_000
 """No query gives more rows than this at once; ask again with the cursor."""
 
 
 class ProjectionStore(Protocol):
-    """Where projections are kept. All methods raise ``StoreUnavailableError`` when it cannot be reached."""
+    """Where projections are kept; ``StoreUnavailableError`` when it cannot be reached."""
 
     async def save_projection(self, record: ProjectionRecord) -> bool:
         """Keep a projection unless a newer or equal version is held; False says it was stale."""
@@ -41,7 +43,7 @@ class ProjectionStore(Protocol):
         ...
 
     async def save_snapshot(self, snapshot: ProjectionSnapshot) -> bool:
-        """Keep a snapshot beside those of other versions; False when that version is there already."""
+        """Keep a snapshot beside those of other versions; False when it is there already."""
         ...
 
     async def load_snapshot(
@@ -74,9 +76,9 @@ class ProjectionStore(Protocol):
         """Write a whole batch and its checkpoints in one transaction, or nothing.
 
         Raises:
-            ConflictError: a checkpoint is not where the batch expects it: another projector was here.
-            StoreUnavailableError: the store cannot be reached now.
-            StoreError: the store refuses the batch.
+            ConflictError: a checkpoint is not where the batch expects it: another projector was
+            here. StoreUnavailableError: the store cannot be reached now. StoreError: the store
+            refuses the batch.
         """
         ...
 
@@ -140,12 +142,13 @@ class Queries(Protocol):
     ) -> list[PlaybookRow]:
         """Registered playbooks, newest version first.
 
-        Without a path: the newest version of each path, by path. With a path: its versions, or the one asked for.
+        Without a path: the newest version of each path, by path. With a path: its versions, or the
+        one asked for.
         """
         ...
 
     async def workers(self) -> list[WorkerRow]:
-        """Every worker ever seen, newest change first; workers belong to the cluster, not to a tenant."""
+        """Every worker ever seen, newest change first; they belong to the cluster, not a tenant."""
         ...
 
 

@@ -1,17 +1,20 @@
 """What an error of the Postgres driver means to us: come back later, or this will never work.
 
-The table goes by SQLSTATE class, the first two letters of the code, with single codes before it. Nothing of
-asyncpg passes this border.
+The table goes by SQLSTATE class, the first two letters of the code, with single codes before it.
+Nothing of asyncpg passes this border.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import asyncpg
 
 from noetl_ray.errors import StoreError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 RETRYABLE_CODES = frozenset({"25006", "57014"})
 """A standby that takes no writes yet; a statement that was cancelled or took too long."""
@@ -26,7 +29,7 @@ REFUSED_CLASSES = frozenset(
         "44", "54", "72", "F0", "HV", "P0", "XX",
     }
 )  # fmt: skip
-"""Everything else Postgres can say: data, syntax, rights, constraints. Trying again changes nothing."""
+"""All else Postgres can say: data, syntax, rights, constraints. Trying again changes nothing."""
 
 RETRYABLE_CLIENT: tuple[type[BaseException], ...] = (
     asyncpg.InternalClientError,

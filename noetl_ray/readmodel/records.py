@@ -19,7 +19,7 @@ EXECUTION_STATE = "execution_state"
 """Projection type under which the folded state of an execution is kept."""
 
 LOG_ID_SHIFT = 20
-"""A log line's id is its batch's position, shifted, plus its place in the batch: ordered and repeatable."""
+"""A line's id is its batch's position, shifted, plus its place there: ordered, repeatable."""
 
 
 class ProjectionKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +156,7 @@ class LogRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """How far one consumer got. ``expected`` is what the store must still hold: the fence of a commit."""
+    """How far one consumer got. ``expected`` is what the store must still hold: the fence."""
 
     consumer: str
     expected: int
@@ -182,12 +182,14 @@ class ProjectionBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitResult:
-    """What a commit did: events not seen before, and rows that were older than what is held (PRS-2)."""
+    """What a commit did: new events, and rows that were older than what is held (PRS-2)."""
 
     events_new: int
     stale: int
 
 
-def scope_of(row: ProjectionKey | ExecutionRow | CommandRow | PlaybookRow | Event | LogLine) -> Scope:
+def scope_of(
+    row: ProjectionKey | ExecutionRow | CommandRow | PlaybookRow | Event | LogLine,
+) -> Scope:
     """Whose row it is."""
     return Scope(tenant_id=row.tenant_id, organization_id=row.organization_id)

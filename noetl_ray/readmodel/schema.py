@@ -1,7 +1,7 @@
-"""The schema's version: applies the numbered SQL files of ``migrations`` in order, each exactly once.
+"""The schema's version: applies the numbered SQL files of ``migrations`` in order, each once.
 
-Runs at start-up under an advisory lock, so that several processes may try at the same time. A schema newer
-than this code is refused: old code must not write rows it does not understand.
+Runs at start-up under an advisory lock, so that several processes may try at the same time. A
+schema newer than this code is refused: old code must not write rows it does not understand.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ async def drop_schema(dsn: str) -> None:
 
 async def _apply(connection: asyncpg.Connection[asyncpg.Record], todo: list[Migration]) -> int:
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK_KEY)
-    # Looked up before it is created: a role that may use the schema need not be allowed to make one.
+    # Looked up before it is created: a role that may use the schema need not be allowed to make
+    # one.
     if not await connection.fetchval("SELECT to_regclass('noetl.schema_version') IS NOT NULL"):
         await connection.execute("CREATE SCHEMA IF NOT EXISTS noetl")
         await connection.execute(

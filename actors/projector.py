@@ -1,0 +1,325 @@
+"""The projector, only writer of the read model (PRJ-1): follows the log, folds, commits, goes on.
+
+Rows and position are one transaction, so a kill anywhere repeats nothing and skips nothing. After
+any failure it forgets what it holds, makes its subscription anew from the committed position and
+waits a little longer each time (P30); a database that is down never takes the host with it.
+Positions are kept per shard, so that shards may move between projectors (PRJ-4, PRJ-8). It answers
+no question and nobody waits for it (P14).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from noetl_ray.clock import iso_utc
+from noetl_ray.errors import ConfigError, NoetlError
+from noetl_ray.readmodel.port import LIMIT_MAX
+from noetl_ray.readmodel.projecting import (
+    SYSTEM_SHARD,
+    ExecutionKey,
+    decode_state,
+    executions_of,
+    project_records,
+    shard_of,
+)
+from noetl_ray.readmodel.records import (
+    EXECUTION_STATE,
+    LOG_ID_SHIFT,
+    Checkpoint,
+    LogRow,
+    ProjectionBatch,
+)
+from noetl_ray.scope import Scope
+from noetl_ray.wal.subjects import SYSTEM_ROOT, shard_filter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from noetl_ray.clock import Clock
+    from noetl_ray.engine.state import ExecutionState
+    from noetl_ray.readmodel.port import ProjectionStore
+    from noetl_ray.wal.port import Log, Recorded, Subscription
+    from noetl_ray.wal.tasklog import PositionedLines, TaskLog
+
+STATES_MAX = 4096
+EVENTS_PER_COMMIT_MAX = 5_000
+TASKLOG_BATCHES_MAX = 64
+TASKLOG_CONSUMER = "tasklog"
+BACKOFF_FIRST_S = 0.1
+BACKOFF_MAX_S = 5.0
+
+
+class Projector:
+    """Projects a set of shards; with shard 0 also workers, playbooks and task logs."""
+
+    def __init__(
+        self,
+        log: Log,
+        store: ProjectionStore,
+        tasklog: TaskLog | None,
+        clock: Clock,
+        *,
+        consumer: str = "projector-0",
+        shards: Sequence[int],
+        shard_count: int,
+        batch_size: int = 500,
+        batch_window_ms: int = 100,
+    ) -> None:
+        """Check the settings; nothing is opened yet.
+
+        Args:
+            log: Where records come from.
+            store: Where rows go.
+            tasklog: Where printed lines come from, if anywhere.
+            clock: Time.
+            consumer: A name that survives restarts (PRJ-8).
+            shards: The shards it owns.
+            shard_count: How many shards there are.
+            batch_size: Records fetched at once.
+            batch_window_ms: How long a turn waits for the first record.
+
+        Raises:
+            ConfigError: a value makes no sense; nothing is clamped (PRJ-9).
+        """
+        _check("batch_size", batch_size, batch_size > 0, "must be positive")
+        _check("batch_window_ms", batch_window_ms, batch_window_ms > 0, "must be positive")
+        _check("shard_count", shard_count, shard_count > 0, "must be positive")
+        _check("shards", list(shards), len(shards) > 0, "a projector owns at least one shard")
+        _check("shards", list(shards), len(set(shards)) == len(shards), "a shard is named twice")
+        for shard in shards:
+            _check("shards", shard, 0 <= shard < shard_count, f"is not in 0..{shard_count - 1}")
+        _check("consumer", consumer, bool(consumer), "must not be empty")
+        self.name = consumer
+        self._log = log
+        self._store = store
+        self._tasklog = tasklog if 0 in shards else None
+        self._clock = clock
+        self._owned = frozenset((*shards, SYSTEM_SHARD) if 0 in shards else shards)
+        self._batch_size = batch_size
+        self._window_s = batch_window_ms / 1000
+        self._subscription: Subscription | None = None
+        self._marks: dict[str, int] = {}
+        self._states: OrderedDict[ExecutionKey, ExecutionState] = OrderedDict()
+        self._tasklog_position: int | None = None
+        self._tasklog_not_before = 0.0
+        self._failures = 0
+        self._counts = dict.fromkeys(
+            ("records", "events", "log_lines", "stale", "errors", "fold_errors", "unowned",
+             "unshardable", "tasklog_errors"),
+            0,
+        )  # fmt: skip
+        self._lag_ms = 0
+        self._last_error: str | None = None
+
+    async def start(self) -> None:
+        """Take up where the store says; what cannot be reached now is tried again by ``step``."""
+        try:
+            await self._open()
+        except NoetlError as error:
+            await self._forget(error)
+
+    async def step(self) -> None:
+        """One turn: fetch, fold, commit (PRJ-3); then whatever was printed meanwhile.
+
+        A turn takes what is there as soon as something is there. While it commits, the next records
+        gather, so batches grow with the load and a lone event is not kept waiting for company.
+        """
+        try:
+            if self._subscription is None:
+                await self._open()
+            if self._subscription is not None:
+                records = await self._subscription.next_batch(self._batch_size, self._window_s)
+                if not records:
+                    self._lag_ms = 0
+                for chunk in _chunks(records):
+                    await self._project(chunk)
+        except NoetlError as error:
+            await self._forget(error)
+            delay = min(BACKOFF_FIRST_S * 2 ** (self._failures - 1), BACKOFF_MAX_S)
+            await self._clock.sleep(delay)
+            return
+        await self._drain_tasklog()
+
+    async def stop(self) -> None:
+        """Let go of the subscription. What was not committed is projected again next time."""
+        await self._close()
+
+    def summary(self) -> dict[str, Any]:
+        """Position, lag and counters."""
+        return {
+            "consumer": self.name,
+            "shards": sorted(self._owned - {SYSTEM_SHARD}),
+            "position": self._marks.get(self.name, 0),
+            "lag_ms": self._lag_ms,
+            "connected": self._subscription is not None,
+            "states": len(self._states),
+            "last_error": self._last_error,
+            **self._counts,
+        }
+
+    async def _open(self) -> None:
+        consumers = [self.name, *(_shard_consumer(shard) for shard in sorted(self._owned))]
+        self._marks = {name: await self._store.position(name) for name in consumers}
+        first = min(self._marks[_shard_consumer(shard)] for shard in self._owned) + 1
+        filters = [shard_filter(shard) for shard in sorted(self._owned) if shard != SYSTEM_SHARD]
+        if SYSTEM_SHARD in self._owned:
+            filters.append(f"{SYSTEM_ROOT}.>")
+        self._subscription = await self._log.subscribe(filters, from_position=first)
+
+    async def _project(self, records: Sequence[Recorded]) -> None:
+        fresh = [recorded for recorded in records if self._is_due(recorded)]
+        last = records[-1]
+        states = await self._load(executions_of(fresh))
+        made = project_records(fresh, states)
+        now_ms = self._clock.now_ms()
+        now, lag_ms = iso_utc(now_ms), max(0, now_ms - last.time_ms)
+        executions, projections = made.execution_rows(updated_at=now, lag_ms=lag_ms)
+        marks = tuple(
+            Checkpoint(
+                consumer=consumer,
+                expected=held,
+                position=max(held, last.position),
+                event_id=last.record.events[-1].event_id,
+                lag_ms=lag_ms,
+                projected_at=now,
+            )
+            for consumer, held in self._marks.items()
+        )
+        result = await self._store.commit(
+            ProjectionBatch(
+                checkpoints=marks,
+                events=tuple(made.events),
+                executions=executions,
+                commands=made.command_rows(),
+                playbooks=tuple(made.playbooks),
+                workers=tuple(made.workers.values()),
+                projections=projections,
+            )
+        )
+        self._marks = {mark.consumer: mark.position for mark in marks}
+        self._keep(states, made.states)
+        self._failures = 0
+        self._lag_ms = lag_ms
+        self._counts["records"] += len(fresh)
+        self._counts["events"] += result.events_new
+        self._counts["stale"] += result.stale
+        self._counts["fold_errors"] += len(made.fold_errors)
+        if made.fold_errors:
+            self._last_error = made.fold_errors[-1]
+
+    def _is_due(self, recorded: Recorded) -> bool:
+        shard = shard_of(recorded)
+        if shard is None:
+            self._counts["unshardable"] += 1
+            return False
+        if shard not in self._owned:
+            self._counts["unowned"] += 1
+            return False
+        # One shard may be further than another when it came from another projector.
+        return recorded.position > self._marks[_shard_consumer(shard)]
+
+    async def _load(self, keys: set[ExecutionKey]) -> dict[ExecutionKey, ExecutionState]:
+        found = {key: self._states[key] for key in keys if key in self._states}
+        missing: dict[tuple[str, str], list[int]] = {}
+        for tenant, organization, execution_id in keys - found.keys():
+            missing.setdefault((tenant, organization), []).append(execution_id)
+        for (tenant, organization), ids in missing.items():
+            records = await self._store.query(
+                Scope(tenant_id=tenant, organization_id=organization),
+                projection_type=EXECUTION_STATE,
+                execution_ids=ids,
+                limit=LIMIT_MAX,
+            )
+            for record in records:
+                found[tenant, organization, record.key.execution_id] = decode_state(record)
+        return found
+
+    def _keep(
+        self,
+        before: dict[ExecutionKey, ExecutionState],
+        after: dict[ExecutionKey, ExecutionState],
+    ) -> None:
+        for key, state in (before | after).items():
+            if state.terminal:
+                self._states.pop(key, None)
+            else:
+                self._states[key] = state
+                self._states.move_to_end(key)
+        while len(self._states) > STATES_MAX:
+            self._states.popitem(last=False)
+
+    async def _forget(self, error: NoetlError) -> None:
+        """What is in memory may be ahead of what was committed; only the store knows (P30)."""
+        self._failures += 1
+        self._counts["errors"] += 1
+        self._last_error = f"{type(error).__name__}: {error}"
+        self._states.clear()
+        await self._close()
+
+    async def _close(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            try:
+                await subscription.close()
+            except NoetlError as error:
+                self._last_error = f"{type(error).__name__}: {error}"
+
+    async def _drain_tasklog(self) -> None:
+        """Printed lines have their own position and trouble: events never wait for them."""
+        if self._tasklog is None or self._clock.monotonic() < self._tasklog_not_before:
+            return
+        try:
+            if self._tasklog_position is None:
+                self._tasklog_position = await self._store.position(TASKLOG_CONSUMER)
+            batches = await self._tasklog.read_after(
+                self._tasklog_position, max_batches=TASKLOG_BATCHES_MAX, timeout_s=0
+            )
+            if batches:
+                await self._commit_lines(batches, self._tasklog_position)
+        except NoetlError as error:
+            self._tasklog_position = None
+            self._counts["tasklog_errors"] += 1
+            self._last_error = f"{type(error).__name__}: {error}"
+            self._tasklog_not_before = self._clock.monotonic() + BACKOFF_MAX_S
+
+    async def _commit_lines(self, batches: Sequence[PositionedLines], expected: int) -> None:
+        lines = tuple(
+            LogRow(log_id=(batch.position << LOG_ID_SHIFT) + ordinal, line=line)
+            for batch in batches
+            for ordinal, line in enumerate(batch.lines)
+        )
+        mark = Checkpoint(
+            consumer=TASKLOG_CONSUMER,
+            expected=expected,
+            position=batches[-1].position,
+            projected_at=iso_utc(self._clock.now_ms()),
+        )
+        await self._store.commit(ProjectionBatch(checkpoints=(mark,), lines=lines))
+        self._tasklog_position = mark.position
+        self._counts["log_lines"] += len(lines)
+
+
+def _shard_consumer(shard: int) -> str:
+    return "system" if shard == SYSTEM_SHARD else f"shard-{shard}"
+
+
+def _chunks(records: Sequence[Recorded]) -> Iterator[list[Recorded]]:
+    """Cut so that no transaction grows beyond the limit; a record is never cut."""
+    chunk: list[Recorded] = []
+    size = 0
+    for recorded in records:
+        count = len(recorded.record.events)
+        if chunk and size + count > EVENTS_PER_COMMIT_MAX:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(recorded)
+        size += count
+    if chunk:
+        yield chunk
+
+
+def _check(key: str, value: object, holds: bool, reason: str) -> None:
+    if not holds:
+        name = f"projection_stores.{key}"
+        raise ConfigError(name, value, reason)

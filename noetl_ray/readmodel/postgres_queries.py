@@ -1,0 +1,183 @@
+"""Queries on Postgres: indexed reads of rows, each within one scope.
+
+Every statement names its scope, and the connection has stated it too before the statement runs, so
+that row-level security would hold even where a statement forgot (TEN-3). Nothing here folds events
+(WAL-3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from noetl_ray.events.envelope import EVENTS_PER_RECORD_MAX
+from noetl_ray.readmodel.limits import check_limit, whole_records
+from noetl_ray.readmodel.port import LIMIT_MAX
+from noetl_ray.readmodel.postgres_errors import store_errors
+from noetl_ray.readmodel.postgres_events import SELECT_EVENTS, SELECT_LINES, event_of, line_of
+from noetl_ray.readmodel.postgres_pool import close_pool, open_pool
+from noetl_ray.readmodel.postgres_tables import (
+    COMMAND,
+    EXECUTION,
+    PLAYBOOK,
+    WORKER,
+    command_of,
+    execution_of,
+    playbook_of,
+    worker_of,
+)
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+
+    from noetl_ray.readmodel.postgres_pool import Pool
+    from noetl_ray.readmodel.records import (
+        CommandRow,
+        EventRow,
+        ExecutionRow,
+        LogRow,
+        PlaybookRow,
+        WorkerRow,
+    )
+    from noetl_ray.scope import Scope
+
+_STATE_SCOPE = (
+    "SELECT set_config('noetl.tenant_id', $1, false), "
+    "set_config('noetl.organization_id', $2, false)"
+)
+_IN_SCOPE = "WHERE tenant_id = $1 AND organization_id = $2"
+
+
+class PostgresQueries:
+    """``Queries`` over a pool of connections that see one scope at a time."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    @classmethod
+    async def open(cls, dsn: str, *, pool_max: int = 4) -> PostgresQueries:
+        """Queries on a database whose schema ``schema.migrate`` has brought up to date."""
+        with store_errors():
+            return cls(await open_pool(dsn, size_max=pool_max, operator=False))
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await close_pool(self._pool)
+
+    async def execution(self, scope: Scope, execution_id: int) -> ExecutionRow | None:
+        """One execution, or None when this scope has none of that id."""
+        rows = await self._fetch(
+            scope, f"{EXECUTION.select} {_IN_SCOPE} AND execution_id = $3", execution_id
+        )
+        return execution_of(rows[0]) if rows else None
+
+    async def executions(
+        self,
+        scope: Scope,
+        *,
+        status: str | None = None,
+        path: str | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> list[ExecutionRow]:
+        """Newest first."""
+        check_limit(limit)
+        wanted = {"status =": status, "path =": path, "execution_id <": before}
+        given = [(clause, value) for clause, value in wanted.items() if value is not None]
+        # Only the conditions in use are written out, so that each combination finds its own index.
+        more = "".join(f" AND {clause} ${n}" for n, (clause, _) in enumerate(given, 4))
+        rows = await self._fetch(
+            scope,
+            f"{EXECUTION.select} {_IN_SCOPE}{more} ORDER BY execution_id DESC LIMIT $3",
+            limit,
+            *(value for _, value in given),
+        )
+        return [execution_of(row) for row in rows]
+
+    async def events(
+        self, scope: Scope, execution_id: int, *, after_position: int = 0, limit: int = 500
+    ) -> list[EventRow]:
+        """Events in log order after a position; a record is never cut."""
+        check_limit(limit)
+        rows = await self._fetch(
+            scope,
+            f"{SELECT_EVENTS} {_IN_SCOPE} AND execution_id = $3 AND position > $4 "
+            "ORDER BY position, ordinal LIMIT $5",
+            execution_id,
+            after_position,
+            limit + EVENTS_PER_RECORD_MAX,
+        )
+        return whole_records([event_of(row) for row in rows], limit)
+
+    async def logs(
+        self,
+        scope: Scope,
+        execution_id: int,
+        *,
+        step: str | None = None,
+        after: int = 0,
+        limit: int = 500,
+    ) -> list[LogRow]:
+        """Printed lines in order after a log id."""
+        check_limit(limit)
+        only = "" if step is None else "AND step = $6 "
+        rows = await self._fetch(
+            scope,
+            f"{SELECT_LINES} {_IN_SCOPE} AND execution_id = $3 AND log_id > $4 {only}"
+            "ORDER BY log_id LIMIT $5",
+            execution_id,
+            after,
+            limit,
+            *(() if step is None else (step,)),
+        )
+        return [line_of(row) for row in rows]
+
+    async def commands(self, scope: Scope, execution_id: int) -> list[CommandRow]:
+        """All commands of an execution in the order they were issued."""
+        rows = await self._fetch(
+            scope,
+            f"{COMMAND.select} {_IN_SCOPE} AND execution_id = $3 "
+            f"ORDER BY COALESCE(issued_event_id, 0), command_id LIMIT {LIMIT_MAX}",
+            execution_id,
+        )
+        return [command_of(row) for row in rows]
+
+    async def playbooks(
+        self,
+        scope: Scope,
+        *,
+        path: str | None = None,
+        version: int | None = None,
+        limit: int = 100,
+    ) -> list[PlaybookRow]:
+        """Registered playbooks, newest version first."""
+        check_limit(limit)
+        values: list[Any] = []
+        if path is None:
+            newest = PLAYBOOK.select.replace("SELECT", "SELECT DISTINCT ON (path)", 1)
+            statement = f"{newest} {_IN_SCOPE}"
+        else:
+            statement = f"{PLAYBOOK.select} {_IN_SCOPE} AND path = $4"
+            values.append(path)
+            if version is not None:
+                statement += " AND version = $5"
+                values.append(version)
+        rows = await self._fetch(
+            scope, f"{statement} ORDER BY path, version DESC LIMIT $3", limit, *values
+        )
+        return [playbook_of(row) for row in rows]
+
+    async def workers(self) -> list[WorkerRow]:
+        """Every worker ever seen, newest change first."""
+        with store_errors():
+            rows = await self._pool.fetch(
+                f"{WORKER.select} ORDER BY position DESC, worker_id LIMIT {LIMIT_MAX}"
+            )
+        return [worker_of(row) for row in rows]
+
+    async def _fetch(self, scope: Scope, statement: str, *values: Any) -> list[Record]:
+        with store_errors():
+            async with self._pool.acquire() as connection:
+                await connection.execute(_STATE_SCOPE, scope.tenant_id, scope.organization_id)
+                return await connection.fetch(
+                    statement, scope.tenant_id, scope.organization_id, *values
+                )

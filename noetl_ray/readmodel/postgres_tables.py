@@ -1,0 +1,242 @@
+"""How rows become columns and back, and the statements that write them. No connection is held here.
+
+Each table is written by one statement per batch: ``INSERT … SELECT FROM unnest(…) ON CONFLICT …``.
+The WHERE of the conflict clause keeps versions monotonic (PRS-2), and what it turns away is counted
+as stale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from noetl_ray.readmodel.postgres_pool import clean, instant, iso
+from noetl_ray.readmodel.records import (
+    CommandRow,
+    ExecutionRow,
+    PlaybookRow,
+    ProjectionKey,
+    ProjectionRecord,
+    WorkerRow,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import msgspec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table's columns with their types; column names are the fields of its row."""
+
+    name: str
+    columns: dict[str, str]
+    key: tuple[str, ...]
+    conflict: str
+
+    @property
+    def insert(self) -> str:
+        """The statement that writes any number of rows, each parameter one column."""
+        names = ", ".join(self.columns)
+        arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(self.columns.values(), 1))
+        return (
+            f"INSERT INTO noetl.{self.name} AS held ({names}) SELECT * FROM unnest({arrays}) "
+            f"ON CONFLICT ({', '.join(self.key)}) {self.conflict}"
+        )
+
+    @property
+    def select(self) -> str:
+        """The columns and the table, for reading."""
+        return f"SELECT {', '.join(self.columns)} FROM noetl.{self.name}"
+
+    def values(self, row: msgspec.Struct) -> tuple[Any, ...]:
+        """A row's fields as the driver takes them."""
+        return tuple(
+            _INWARD.get(kind, _same)(getattr(row, name)) for name, kind in self.columns.items()
+        )
+
+    def fields(self, record: Any) -> dict[str, Any]:
+        """The inverse of :meth:`values`."""
+        return {
+            name: _OUTWARD.get(kind, _same)(record[name]) for name, kind in self.columns.items()
+        }
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_INWARD: dict[str, Callable[[Any], Any]] = {"text": clean, "timestamptz": instant}
+_OUTWARD: dict[str, Callable[[Any], Any]] = {"timestamptz": iso}
+
+
+def _newer(version: str, columns: Sequence[str], special: dict[str, str]) -> str:
+    sets = ", ".join(f"{name} = {special.get(name, f'EXCLUDED.{name}')}" for name in columns)
+    return f"DO UPDATE SET {sets} WHERE held.{version} < EXCLUDED.{version}"
+
+
+_ENDED = "held.status IN ('COMPLETED', 'FAILED', 'CANCELLED')"
+_SCOPE = {"tenant_id": "text", "organization_id": "text"}
+
+_EXECUTION_COLUMNS = _SCOPE | {
+    "execution_id": "bigint", "project_id": "text", "shard": "smallint", "status": "text",
+    "path": "text", "playbook_version": "integer", "digest": "text",
+    "started_at": "timestamptz", "ended_at": "timestamptz", "final_step": "text",
+    "error": "jsonb", "steps": "jsonb", "counters": "jsonb", "event_count": "bigint",
+    "last_event_id": "bigint", "last_position": "bigint", "parent_execution_id": "bigint",
+    "idempotency_key": "text", "checksum": "text", "updated_at": "timestamptz",
+}  # fmt: skip
+EXECUTION = Table(
+    name="execution",
+    columns=_EXECUTION_COLUMNS,
+    key=("tenant_id", "organization_id", "execution_id"),
+    conflict=_newer(
+        "last_position",
+        [name for name in _EXECUTION_COLUMNS if name not in (*_SCOPE, "execution_id")],
+        {
+            # PRJ-12 once more, beneath the fold: an execution never leaves its end.
+            name: f"CASE WHEN {_ENDED} THEN held.{name} ELSE EXCLUDED.{name} END"
+            for name in ("status", "ended_at")
+        },
+    ),
+)
+
+_COMMAND_COLUMNS = _SCOPE | {
+    "execution_id": "bigint", "command_id": "text", "position": "bigint", "status": "text",
+    "step": "text", "visit": "integer", "attempt": "integer", "worker_id": "text",
+    "incarnation": "text", "issued_event_id": "bigint", "claimed_event_id": "bigint",
+    "terminal_event_id": "bigint", "issued_at": "timestamptz", "claimed_at": "timestamptz",
+    "ended_at": "timestamptz", "error": "jsonb",
+}  # fmt: skip
+COMMAND = Table(
+    name="command",
+    columns=_COMMAND_COLUMNS,
+    key=("tenant_id", "organization_id", "execution_id", "command_id"),
+    # The rule of rows.merge_command, said in SQL.
+    conflict=_newer(
+        "position",
+        [n for n in _COMMAND_COLUMNS if n not in (*_SCOPE, "execution_id", "command_id")],
+        {
+            name: f"COALESCE(EXCLUDED.{name}, held.{name})"
+            for name in (
+                "step", "visit", "worker_id", "incarnation", "claimed_event_id", "claimed_at",
+            )
+        }
+        | {
+            name: f"COALESCE(held.{name}, EXCLUDED.{name})"
+            for name in ("issued_event_id", "issued_at", "terminal_event_id", "ended_at")
+        }
+        | {
+            "status": f"CASE WHEN {_ENDED} THEN held.status ELSE EXCLUDED.status END",
+            "error": f"CASE WHEN {_ENDED} THEN held.error "
+            "ELSE COALESCE(EXCLUDED.error, held.error) END",
+            "attempt": "GREATEST(held.attempt, EXCLUDED.attempt)",
+        },
+    ),
+)  # fmt: skip
+
+PLAYBOOK = Table(
+    name="playbook",
+    columns=_SCOPE
+    | {
+        "path": "text", "version": "integer", "digest": "text", "position": "bigint",
+        "registered_at": "timestamptz", "name": "text", "source": "text",
+        "source_ref": "jsonb", "size_bytes": "bigint",
+    },
+    key=("tenant_id", "organization_id", "path", "version"),
+    conflict="DO NOTHING",
+)  # fmt: skip
+
+_WORKER_COLUMNS = {
+    "worker_id": "text", "incarnation": "text", "status": "text", "position": "bigint",
+    "slots": "integer", "place": "jsonb", "joined_at": "timestamptz",
+    "ended_at": "timestamptz", "reason": "text",
+}  # fmt: skip
+_ANEW = "EXCLUDED.status = 'up' OR held.incarnation <> EXCLUDED.incarnation"
+WORKER = Table(
+    name="worker",
+    columns=_WORKER_COLUMNS,
+    key=("worker_id",),
+    # The rule of rows.merge_worker, said in SQL.
+    conflict=_newer(
+        "position",
+        [name for name in _WORKER_COLUMNS if name != "worker_id"],
+        {
+            "slots": f"CASE WHEN {_ANEW} THEN EXCLUDED.slots "
+            "ELSE COALESCE(EXCLUDED.slots, held.slots) END",
+            "place": f"CASE WHEN {_ANEW} THEN EXCLUDED.place ELSE held.place || EXCLUDED.place END",
+            "joined_at": f"CASE WHEN {_ANEW} THEN EXCLUDED.joined_at ELSE held.joined_at END",
+        },
+    ),
+)
+
+_PROJECTION_KEY = _SCOPE | {
+    "projection_type": "text", "execution_id": "bigint", "stage_id": "text",
+    "frame_id": "text", "partition_id": "text",
+}  # fmt: skip
+_PROJECTION_VALUES = {
+    "version": "bigint", "state": "text", "checksum": "text", "source_event_id": "bigint",
+    "source_first_event_id": "bigint", "meta": "jsonb", "updated_at": "timestamptz",
+}  # fmt: skip
+PROJECTION = Table(
+    name="projection",
+    columns=_PROJECTION_KEY | _PROJECTION_VALUES,
+    key=tuple(_PROJECTION_KEY),
+    conflict=_newer("version", list(_PROJECTION_VALUES), {}),
+)
+SNAPSHOT = Table(
+    name="projection_snapshot",
+    columns=_PROJECTION_KEY | _PROJECTION_VALUES | {"reason": "text"},
+    key=(*_PROJECTION_KEY, "version"),
+    conflict="DO NOTHING",
+)
+
+
+def projection_values(record: ProjectionRecord) -> tuple[Any, ...]:
+    """A projection's columns, key first."""
+    key = tuple(getattr(record.key, name) for name in _PROJECTION_KEY)
+    return (
+        *key,
+        record.version,
+        record.state.decode(),
+        record.checksum,
+        record.source_event_id,
+        record.source_first_event_id,
+        record.meta,
+        instant(record.updated_at),
+    )
+
+
+def projection_of(row: Any) -> ProjectionRecord:
+    """The inverse of :func:`projection_values`."""
+    return ProjectionRecord(
+        key=ProjectionKey(**{name: row[name] for name in _PROJECTION_KEY}),
+        version=row["version"],
+        state=row["state"].encode(),
+        checksum=row["checksum"],
+        source_event_id=row["source_event_id"],
+        source_first_event_id=row["source_first_event_id"],
+        meta=row["meta"],
+        updated_at=iso(row["updated_at"]),
+    )
+
+
+def execution_of(row: Any) -> ExecutionRow:
+    """An execution's row read back."""
+    return ExecutionRow(**EXECUTION.fields(row))
+
+
+def command_of(row: Any) -> CommandRow:
+    """A command's row read back."""
+    return CommandRow(**COMMAND.fields(row))
+
+
+def playbook_of(row: Any) -> PlaybookRow:
+    """A playbook's row read back."""
+    return PlaybookRow(**PLAYBOOK.fields(row))
+
+
+def worker_of(row: Any) -> WorkerRow:
+    """A worker's row read back."""
+    return WorkerRow(**WORKER.fields(row))

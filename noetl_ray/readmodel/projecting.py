@@ -1,0 +1,213 @@
+"""From log records to the rows of one commit: pure, and the same for live projection and rebuilds.
+
+Groups by tenant, organization and execution, folds in order of position with the engine's own
+``fold`` (PRJ-2), and gives one row per execution however many records it had. A record that cannot
+be folded costs its execution that record, never the projection of everyone else: its events are
+kept and it is counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from noetl_ray.engine.fold import fold
+from noetl_ray.engine.state import ExecutionState
+from noetl_ray.events.canonical import canonical_json, sha256_hex
+from noetl_ray.readmodel.records import (
+    EXECUTION_STATE,
+    CommandRow,
+    EventRow,
+    ExecutionRow,
+    PlaybookRow,
+    ProjectionKey,
+    ProjectionRecord,
+    WorkerRow,
+)
+from noetl_ray.readmodel.rows import (
+    command_row,
+    execution_row,
+    fold_commands,
+    merge_worker,
+    playbook_row,
+    worker_row,
+)
+from noetl_ray.wal.subjects import SYSTEM_ROOT, parse_event_subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from noetl_ray.events.envelope import Event
+    from noetl_ray.wal.port import Recorded
+
+SYSTEM_SHARD = -1
+"""The shard of what belongs to no execution; the owner of shard 0 projects it."""
+
+ExecutionKey = tuple[str, str, int]
+_decoder = msgspec.json.Decoder(ExecutionState)
+
+
+@dataclass(slots=True, kw_only=True)
+class Projected:
+    """What a run of records makes: rows by kind, and the states behind them."""
+
+    events: list[EventRow] = field(default_factory=list)
+    commands: list[CommandRow] = field(default_factory=list)
+    playbooks: list[PlaybookRow] = field(default_factory=list)
+    workers: dict[str, WorkerRow] = field(default_factory=dict)
+    states: dict[ExecutionKey, ExecutionState] = field(default_factory=dict)
+    """Only the executions whose state changed."""
+    first_event_ids: dict[ExecutionKey, int] = field(default_factory=dict)
+    fold_errors: list[str] = field(default_factory=list)
+
+    def execution_rows(
+        self, *, updated_at: str, lag_ms: int
+    ) -> tuple[tuple[ExecutionRow, ...], tuple[ProjectionRecord, ...]]:
+        """The execution rows and the kept states, each once per execution."""
+        rows, kept = [], []
+        for key, state in self.states.items():
+            data = canonical_json(state)
+            checksum = sha256_hex(data)
+            rows.append(execution_row(state, checksum=checksum, updated_at=updated_at))
+            kept.append(
+                ProjectionRecord(
+                    key=state_key(key),
+                    version=state.position,
+                    state=data,
+                    checksum=checksum,
+                    source_event_id=state.last_event_id,
+                    source_first_event_id=self.first_event_ids[key],
+                    meta={
+                        "event_count": state.event_count,
+                        "source_event_id": state.last_event_id,
+                        "projected_at": updated_at,
+                        "projection_lag_ms": lag_ms,
+                    },
+                    updated_at=updated_at,
+                )
+            )
+        return tuple(rows), tuple(kept)
+
+    def command_rows(self) -> tuple[CommandRow, ...]:
+        """One change per command."""
+        return fold_commands(self.commands)
+
+
+def project_records(
+    records: Sequence[Recorded], states: Mapping[ExecutionKey, ExecutionState]
+) -> Projected:
+    """Fold records, given in order of position, over the states known so far."""
+    made = Projected()
+    for recorded in records:
+        shard = shard_of(recorded)
+        for ordinal, event in enumerate(recorded.record.events):
+            made.events.append(
+                EventRow(
+                    position=recorded.position,
+                    ordinal=ordinal,
+                    shard=SYSTEM_SHARD if shard is None else shard,
+                    event=event,
+                )
+            )
+            _collect(made, event, recorded.position)
+        for key, part in _by_execution(recorded):
+            _advance(made, key, part, states)
+    return made
+
+
+def executions_of(records: Iterable[Recorded]) -> set[ExecutionKey]:
+    """The executions records speak of."""
+    return {
+        key_of(event)
+        for recorded in records
+        for event in recorded.record.events
+        if event.execution_id
+    }
+
+
+def shard_of(recorded: Recorded) -> int | None:
+    """The shard a subject names; ``SYSTEM_SHARD`` for system subjects, None where there is none."""
+    if recorded.subject.startswith(f"{SYSTEM_ROOT}."):
+        return SYSTEM_SHARD
+    try:
+        parsed = parse_event_subject(recorded.subject)
+    except ValueError:
+        return None
+    return None if parsed is None else parsed.shard
+
+
+def key_of(event: Event) -> ExecutionKey:
+    """Whose execution an event is about."""
+    return (event.tenant_id, event.organization_id, event.execution_id)
+
+
+def state_key(key: ExecutionKey) -> ProjectionKey:
+    """Under which name an execution's folded state is kept."""
+    return ProjectionKey(
+        tenant_id=key[0],
+        organization_id=key[1],
+        projection_type=EXECUTION_STATE,
+        execution_id=key[2],
+    )
+
+
+def decode_state(record: ProjectionRecord) -> ExecutionState:
+    """A kept state, ready to be folded on."""
+    return _decoder.decode(record.state)
+
+
+def _collect(made: Projected, event: Event, position: int) -> None:
+    command = command_row(event, position)
+    if command is not None:
+        made.commands.append(command)
+    playbook = playbook_row(event, position)
+    if playbook is not None:
+        made.playbooks.append(playbook)
+    worker = worker_row(event, position)
+    if worker is not None:
+        held = made.workers.get(worker.worker_id)
+        made.workers[worker.worker_id] = merge_worker(held, worker) if held else worker
+
+
+def _by_execution(recorded: Recorded) -> list[tuple[ExecutionKey, Recorded]]:
+    groups: dict[ExecutionKey, list[Event]] = {}
+    for event in recorded.record.events:
+        if event.execution_id:
+            groups.setdefault(key_of(event), []).append(event)
+    if len(groups) == 1 and len(next(iter(groups.values()))) == len(recorded.record.events):
+        return [(next(iter(groups)), recorded)]
+    return [
+        (
+            key,
+            dataclasses.replace(
+                recorded, record=msgspec.structs.replace(recorded.record, events=tuple(events))
+            ),
+        )
+        for key, events in groups.items()
+    ]
+
+
+def _advance(
+    made: Projected,
+    key: ExecutionKey,
+    recorded: Recorded,
+    states: Mapping[ExecutionKey, ExecutionState],
+) -> None:
+    before = made.states.get(key) or states.get(key)
+    if before is not None and recorded.position <= before.position:
+        return
+    try:
+        after = fold(before, recorded)
+    except Exception as error:
+        # Pure code fails the same way each time: going round again would stop every other
+        # execution.
+        made.fold_errors.append(
+            f"execution {key[2]} at {recorded.position}: {type(error).__name__}: {error}"
+        )
+        return
+    if after is not before:
+        made.states[key] = after
+        made.first_event_ids.setdefault(key, recorded.record.events[0].event_id)
