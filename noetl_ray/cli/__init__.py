@@ -1,1 +1,1 @@
-"""What a person types."""
+"""The command line: what a person types. Top of the import order."""

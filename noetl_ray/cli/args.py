@@ -1,0 +1,210 @@
+"""The grammar of the command line: verbs, options, help with an example each. Does nothing itself.
+
+Common options may stand before or after the verb. Refuses abbreviations of options, so that adding
+one never changes what an old script means.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from noetl_ray import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+    _Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+_EPILOG = """\
+exit codes: 0 completed, 1 failed, 2 bad use or unreachable, 130 interrupted
+
+start here:
+  noetl-ray doctor                 what is missing on this machine
+  noetl-ray demo                   see it work, then everything stops
+  noetl-ray run playbook.yaml      start what is needed, run, stop it again
+"""
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments as a namespace; ends the program with 2 and the usage on bad ones."""
+    return build().parse_args(argv)
+
+
+def build() -> argparse.ArgumentParser:
+    """The whole grammar."""
+    parser = argparse.ArgumentParser(
+        prog="noetl-ray",
+        description="Run NoETL playbooks as durable, replayable executions on Ray.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"noetl-ray {__version__}")
+    _common(parser, suppress=False)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    _setup_verbs(verbs)
+    _run_verbs(verbs)
+    _inspect_verbs(verbs)
+    _credential_verbs(verbs)
+    return parser
+
+
+def _common(parser: argparse.ArgumentParser, *, suppress: bool) -> None:
+    """Options of every verb; below a verb they only count when they are written."""
+
+    def default(value: object) -> object:
+        return argparse.SUPPRESS if suppress else value
+
+    group = parser.add_argument_group("common options")
+    group.add_argument(
+        "--config", type=Path, metavar="FILE", default=default(None), help="settings file (YAML)"
+    )
+    group.add_argument(
+        "--data-dir", metavar="DIR", default=default(None), help="where a local set keeps its data"
+    )
+    group.add_argument("--address", metavar="URL", default=default(None), help="gateway to talk to")
+    group.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        default=default(None),
+        help="file with the gateway's token",
+    )
+    group.add_argument(
+        "--json",
+        action="store_true",
+        default=default(False),
+        help="machine output on stdout, one JSON value per line",
+    )
+    group.add_argument(
+        "--debug", action="store_true", default=default(False), help="show tracebacks"
+    )
+
+
+def _verb(verbs: _Verbs, name: str, text: str, example: str) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _common(parser, suppress=True)
+    return parser
+
+
+def _setup_verbs(verbs: _Verbs) -> None:
+    _verb(verbs, "up", "start NATS, Postgres, Ray and the gateway here", "noetl-ray up")
+    _verb(verbs, "down", "stop what `up` started; data stay", "noetl-ray down")
+    _verb(verbs, "doctor", "check this machine and say what to do", "noetl-ray doctor --json")
+    _verb(verbs, "demo", "run the demo playbook from start to end", "noetl-ray demo")
+    _verb(verbs, "version", "show the version", "noetl-ray version")
+    validate = _verb(
+        verbs,
+        "validate",
+        "check a playbook without running it, offline",
+        "noetl-ray validate playbook.yaml",
+    )
+    validate.add_argument("playbook", metavar="PLAYBOOK", help="file, or - for stdin")
+
+
+def _run_verbs(verbs: _Verbs) -> None:
+    run = _verb(
+        verbs,
+        "run",
+        "run a playbook and wait; starts a local set for it when none is up",
+        "noetl-ray run playbook.yaml --set region=eu --set limits.rows=100",
+    )
+    run.add_argument(
+        "--timeout", type=float, metavar="SECONDS", help="cancel the execution after so long"
+    )
+    submit = _verb(
+        verbs,
+        "submit",
+        "start a playbook and return at once with the execution id",
+        "noetl-ray submit playbook.yaml --workload day.yaml --idempotency-key 2026-01-31",
+    )
+    for parser in (run, submit):
+        parser.add_argument("playbook", metavar="PLAYBOOK", help="file, or - for stdin")
+        parser.add_argument(
+            "--set",
+            dest="sets",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            help="workload value; dots go deeper, the value is read as YAML; repeatable",
+        )
+        parser.add_argument(
+            "--workload", type=Path, metavar="FILE", help="workload values (YAML or JSON)"
+        )
+        parser.add_argument(
+            "--idempotency-key", metavar="KEY", help="the same key gives the same execution"
+        )
+
+
+def _inspect_verbs(verbs: _Verbs) -> None:
+    listing = _verb(
+        verbs, "list", "executions, newest first", "noetl-ray list --status FAILED --limit 10"
+    )
+    listing.add_argument("--status", metavar="STATUS", help="only these, e.g. RUNNING")
+    listing.add_argument("--path", metavar="PATH", help="only of this playbook path")
+    listing.add_argument("--limit", type=_count, default=20, metavar="N", help="default 20")
+    for name, text in (
+        ("status", "one execution: its steps and errors"),
+        ("cancel", "ask an execution to stop"),
+        ("rerun", "run again with the same playbook and workload"),
+    ):
+        parser = _verb(verbs, name, text, f"noetl-ray {name} 123456789")
+        parser.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
+        if name == "cancel":
+            parser.add_argument("--reason", default="cancelled from the command line")
+    events = _verb(verbs, "events", "the log of one execution", "noetl-ray events 123 --follow")
+    events.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
+    events.add_argument("--after", type=int, default=0, metavar="N", help="only after position N")
+    logs = _verb(verbs, "logs", "what the tasks printed", "noetl-ray logs 123 load --follow")
+    logs.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
+    logs.add_argument("step", nargs="?", metavar="STEP", help="only of this step")
+    for parser in (events, logs):
+        parser.add_argument(
+            "--follow", "-f", action="store_true", help="go on until the execution ends"
+        )
+    result = _verb(verbs, "result", "what a step gave", "noetl-ray result 123 load")
+    result.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
+    result.add_argument("step", metavar="STEP", help="step name")
+
+
+def _credential_verbs(verbs: _Verbs) -> None:
+    example = "noetl-ray credential add pg_main --type postgres --data-file pg.json"
+    credential = _verb(verbs, "credential", "keep secrets that playbooks use by name", example)
+    actions = credential.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add = _verb(actions, "add", "add or replace a credential", example)
+    add.add_argument("name", metavar="NAME")
+    add.add_argument("--type", default="generic", metavar="TYPE", help="e.g. postgres, http, s3")
+    add.add_argument("--description", default="", metavar="TEXT")
+    add.add_argument(
+        "--data-file",
+        type=Path,
+        metavar="FILE",
+        help="mapping in JSON or YAML; without it the data are read from stdin",
+    )
+    _verb(actions, "list", "names and fields, never values", "noetl-ray credential list")
+    remove = _verb(actions, "remove", "forget a credential", "noetl-ray credential remove pg_main")
+    remove.add_argument("name", metavar="NAME")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")  # noqa: EM101
+    return number
+
+
+def _execution_id(text: str) -> str:
+    if not text.isascii() or not text.isdigit() or int(text) >= 1 << 63:
+        msg = f"{text!r} is not an execution id: it is a whole number, see `noetl-ray list`"
+        raise argparse.ArgumentTypeError(msg)
+    return text

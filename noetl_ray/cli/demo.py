@@ -1,0 +1,147 @@
+"""``demo``: the whole thing once, from nothing to rows in a table, and everything stopped again.
+
+Owns the fixture API process it starts. Needs the ``examples`` folder of the repository.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+import noetl_ray
+from noetl_ray.cli.context import COMPLETED, open_client, read_input
+from noetl_ray.cli.render import data_table, steps_of
+from noetl_ray.cli.run import started_gateway, watch
+from noetl_ray.errors import InternalError, NoetlError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from noetl_ray.cli.context import Context, Gateway
+    from noetl_ray.client import Client
+
+API_START_S = 30.0
+API_STOP_S = 5.0
+DEMO_TIMEOUT_S = 300.0
+_POLL_S = 0.05
+
+
+def run_demo(context: Context) -> int:
+    """Start what is needed, run the demo playbook, show what it did, stop what was started."""
+    text = read_input(playbook_path())
+    with fixture_api() as api_url, started_gateway(context) as gateway:
+        context.say(f"a small API to read from answers at {api_url}")
+        code, status = asyncio.run(_run(context, gateway, text, api_url))
+    if context.json:
+        context.emit(status)
+    elif code == COMPLETED:
+        _say_next(context, str(status.get("execution_id", "")))
+    return code
+
+
+def playbook_path() -> Path:
+    """The demo playbook in the checkout this package runs from.
+
+    Raises:
+        UsageError: there is no checkout around it.
+    """
+    path = Path(noetl_ray.__file__).resolve().parents[1] / "examples" / "demo" / "playbook.yaml"
+    if not path.is_file():
+        msg = f"the demo needs a checkout of the repository: there is no {path}"
+        raise UsageError(msg)
+    return path
+
+
+@contextlib.contextmanager
+def fixture_api() -> Iterator[str]:
+    """A fixture API that lives as long as this block.
+
+    Raises:
+        InternalError: it did not come up.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "noetl_ray.testing.fixture_api", "--port", str(port)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # Its own group, so that a Ctrl-C in the terminal reaches us alone and we end it in order.
+        process_group=0,
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _await_answer(f"{url}/health", process)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(API_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+async def _run(
+    context: Context, gateway: Gateway, text: str, api_url: str
+) -> tuple[int, dict[str, Any]]:
+    async with open_client(context, gateway) as client:
+        execution_id = str(await client.submit(playbook_text=text, workload={"api_url": api_url}))
+        context.say(f"execution {execution_id}")
+        code, status = await watch(context, client, execution_id, timeout_s=DEMO_TIMEOUT_S)
+        if code == COMPLETED and not context.json:
+            await _show_rows(context, client, execution_id, status)
+        return code, {"execution_id": execution_id, **status}
+
+
+async def _show_rows(
+    context: Context, client: Client, execution_id: str, status: dict[str, Any]
+) -> None:
+    """The rows of the last step that gave any."""
+    last = status.get("final_step")
+    names = [str(last)] if last else []
+    names += [name for name in reversed(steps_of(status)) if name not in names]
+    for name in names:
+        try:
+            found = await client.result(execution_id, name)
+        except NoetlError:
+            continue  # Not every step gives something.
+        table = data_table(found.get("data", found) if isinstance(found, dict) else found)
+        if table is not None:
+            context.out.print(f"\nwhat step {name} gave:", markup=False, highlight=False)
+            context.out.print(table)
+            return
+
+
+def _say_next(context: Context, execution_id: str) -> None:
+    context.say("\nthe log and the data are kept; look further with:")
+    for command in (
+        "noetl-ray up",
+        f"noetl-ray status {execution_id}",
+        f"noetl-ray events {execution_id}",
+        "noetl-ray down",
+    ):
+        context.say(f"  {command}")
+
+
+def _await_answer(url: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + API_START_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            msg = f"the fixture API ended with {process.returncode} instead of answering"
+            raise InternalError(msg)
+        with contextlib.suppress(httpx.HTTPError):
+            if httpx.get(url, timeout=1.0).is_success:
+                return
+        time.sleep(_POLL_S)
+    msg = f"the fixture API gave no answer in {API_START_S:g} s"
+    raise InternalError(msg)

@@ -1,0 +1,135 @@
+"""Looking at executions and acting on one: list, status, events, logs, result, cancel, rerun."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from noetl_ray.cli.context import COMPLETED, ask, open_client, the_gateway
+from noetl_ray.cli.render import (
+    data_table,
+    event_line,
+    executions_table,
+    log_line,
+    status_view,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from noetl_ray.cli.context import Context
+    from noetl_ray.client import Client
+
+
+def list_executions(context: Context) -> int:
+    """Executions, newest first."""
+    args = context.args
+    rows = ask(
+        context,
+        lambda client: client.executions(status=args.status, path=args.path, limit=args.limit),
+    )
+    if context.json:
+        for row in rows:
+            context.emit(row)
+    elif rows:
+        context.out.print(executions_table(rows))
+    else:
+        context.say("no executions; start one with: noetl-ray run PLAYBOOK")
+    return COMPLETED
+
+
+def status(context: Context) -> int:
+    """One execution."""
+    found = ask(context, lambda client: client.status(context.args.id))
+    if context.json:
+        context.emit(found)
+    else:
+        context.out.print(status_view(found))
+    return COMPLETED
+
+
+def events(context: Context) -> int:
+    """The log of one execution, one line per event."""
+    args = context.args
+    return _stream(
+        context,
+        lambda client: client.events(args.id, after=args.after, follow=args.follow),
+        event_line,
+        f"no events of execution {args.id} after position {args.after}",
+    )
+
+
+def logs(context: Context) -> int:
+    """What the tasks printed."""
+    args = context.args
+    return _stream(
+        context,
+        lambda client: client.logs(args.id, step=args.step, follow=args.follow),
+        log_line,
+        f"nothing was printed by execution {args.id}",
+    )
+
+
+def result(context: Context) -> int:
+    """What a step gave, as rows when it is rows."""
+    args = context.args
+    found = ask(context, lambda client: client.result(args.id, args.step))
+    if context.json:
+        context.emit(found)
+        return COMPLETED
+    data = found.get("data", found) if isinstance(found, dict) else found
+    table = data_table(data)
+    if table is not None:
+        context.out.print(table)
+    else:
+        text = json.dumps(data, indent=2, default=str, ensure_ascii=False)
+        context.out.print(text, markup=False, highlight=context.out.is_terminal, soft_wrap=True)
+    return COMPLETED
+
+
+def cancel(context: Context) -> int:
+    """Ask an execution to stop."""
+    args = context.args
+    answer = ask(context, lambda client: client.cancel(args.id, args.reason))
+    if context.json:
+        context.emit(answer if isinstance(answer, dict) else {"execution_id": args.id})
+    else:
+        context.say(f"execution {args.id} was asked to stop; see: noetl-ray status {args.id}")
+    return COMPLETED
+
+
+def rerun(context: Context) -> int:
+    """Run again; the answer is the new id."""
+    answer = ask(context, lambda client: client.rerun(context.args.id))
+    new = answer.get("execution_id") if isinstance(answer, dict) else answer
+    if context.json:
+        context.emit({"execution_id": str(new)})
+    else:
+        context.out.print(str(new), highlight=False)
+        context.say(f"follow it with: noetl-ray status {new}")
+    return COMPLETED
+
+
+def _stream(
+    context: Context,
+    source: Callable[[Client], AsyncIterator[Any]],
+    line: Callable[[Any], str],
+    nothing: str,
+) -> int:
+    gateway = the_gateway(context)
+
+    async def show() -> int:
+        shown = 0
+        async with open_client(context, gateway) as client:
+            async for item in source(client):
+                shown += 1
+                if context.json:
+                    context.emit(item)
+                else:
+                    context.out.print(line(item), markup=False, highlight=False, soft_wrap=True)
+        return shown
+
+    if asyncio.run(show()) == 0:
+        context.say(nothing)
+    return COMPLETED

@@ -1,0 +1,260 @@
+"""How things look to a person: tables, lines, the live view. Takes mappings, decides nothing.
+
+Tolerant of missing fields, because a newer or older gateway may answer; never shows markup that
+came from data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rich.console import RenderableType
+
+TERMINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
+_STYLES = {
+    "COMPLETED": "green",
+    "DONE": "green",
+    "OK": "green",
+    "UP": "green",
+    "RUNNING": "cyan",
+    "ACTIVE": "cyan",
+    "WARN": "yellow",
+    "CANCELLED": "yellow",
+    "FAILED": "red",
+    "FAIL": "red",
+}
+_CELL_MAX = 60
+_ROWS_MAX = 20
+_COLUMNS_MAX = 8
+
+
+def is_terminal(status: Mapping[str, Any]) -> bool:
+    """Whether an execution has ended."""
+    return status_of(status) in TERMINAL
+
+
+def status_of(status: Mapping[str, Any]) -> str:
+    """The status word in capitals."""
+    return str(status.get("status") or "UNKNOWN").upper()
+
+
+def styled(word: object) -> Text:
+    """A status word in its colour."""
+    text = str(word)
+    return Text(text, style=_STYLES.get(text.upper(), ""))
+
+
+def executions_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """Executions, one per row."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("id", "status", "playbook", "started", "took"):
+        table.add_column(title, no_wrap=title == "id")
+    for row in rows:
+        table.add_row(
+            str(row.get("execution_id", "")),
+            styled(status_of(row)),
+            Text(str(row.get("path") or "-")),
+            short_time(row.get("started_at")),
+            took(row.get("started_at"), row.get("ended_at")),
+        )
+    return table
+
+
+def status_view(status: Mapping[str, Any], elapsed_s: float | None = None) -> RenderableType:
+    """One execution: a head line, its steps, its error."""
+    head = Text.assemble(
+        f"execution {status.get('execution_id', '')}  ",
+        styled(status_of(status)),
+        f"  {status.get('path') or ''}  ",
+        (f"{elapsed_s:.1f} s" if elapsed_s is not None else _took(status)),
+    )
+    parts: list[RenderableType] = [head]
+    steps = steps_of(status)
+    if steps:
+        table = Table(box=None, pad_edge=False, padding=(0, 2))
+        for title in ("step", "status", "visits", "took", "note"):
+            table.add_column(title)
+        for name, step in steps.items():
+            table.add_row(
+                Text(name),
+                styled(step.get("status", "")),
+                str(step.get("visits", "")),
+                took(step.get("entered_at"), step.get("exited_at")),
+                Text(cut(error_text(step.get("error")) or rows_text(step))),
+            )
+        parts.append(table)
+    counters = counters_text(status)
+    if counters:
+        parts.append(Text(counters, style="dim"))
+    error = error_text(status.get("error"))
+    if error:
+        parts.append(Text(f"error: {error}", style="red"))
+    return Group(*parts)
+
+
+def step_lines(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[str]:
+    """What changed between two looks at an execution, one line per step, for plain terminals."""
+    old = steps_of(before or {})
+    lines = []
+    for name, step in steps_of(now).items():
+        was = old.get(name, {})
+        if (was.get("status"), was.get("visits")) == (step.get("status"), step.get("visits")):
+            continue
+        note = error_text(step.get("error")) or rows_text(step)
+        span = took(step.get("entered_at"), step.get("exited_at"))
+        words = (name, str(step.get("status", "")), span, cut(note))
+        lines.append("  ".join(word for word in words if word))
+    return lines
+
+
+def steps_of(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Steps by name, whether the gateway gave a mapping or a list."""
+    steps = status.get("steps") or {}
+    if isinstance(steps, list):
+        return {str(item.get("step") or item.get("name")): item for item in steps}
+    return {str(name): step for name, step in steps.items() if isinstance(step, dict)}
+
+
+def counters_text(status: Mapping[str, Any]) -> str:
+    """Counters above zero in one line."""
+    counters = status.get("counters") or {}
+    return "  ".join(f"{name} {value}" for name, value in counters.items() if value)
+
+
+def rows_text(step: Mapping[str, Any]) -> str:
+    """How much a step gave, when that is known."""
+    rows = step.get("rows")
+    return f"{rows} rows" if rows is not None else ""
+
+
+def error_text(error: Any) -> str:
+    """The message in an error, whatever shape it has."""
+    if not error:
+        return ""
+    if isinstance(error, dict):
+        kind, message = error.get("kind") or error.get("code"), error.get("message")
+        return ": ".join(str(part) for part in (kind, message) if part) or json.dumps(error)
+    return str(error)
+
+
+def event_line(item: Mapping[str, Any]) -> str:
+    """One event: position, time, type and what it is about."""
+    event = item.get("event") if isinstance(item.get("event"), dict) else item
+    assert event is not None
+    about = [
+        str(value)
+        for value in (event.get("step"), event.get("command_id"), event.get("frame_id"))
+        if value
+    ]
+    error = error_text((event.get("payload") or {}).get("error") or event.get("error"))
+    words = [
+        str(item.get("position", "")).rjust(7),
+        short_time(event.get("event_time")),
+        str(event.get("event_type", "")).ljust(26),
+        " ".join(about),
+        error,
+    ]
+    return "  ".join(word for word in words if word).rstrip()
+
+
+def log_line(item: Mapping[str, Any]) -> str:
+    """One printed line with where it came from."""
+    nested = item.get("line")
+    line: Mapping[str, Any] = nested if isinstance(nested, dict) else item
+    text = line.get("text", nested if isinstance(nested, str) else "")
+    where = "/".join(str(line[key]) for key in ("step", "task") if line.get(key))
+    mark = "!" if line.get("stream") == "stderr" else "|"
+    return f"{where} {mark} {text}"
+
+
+def problem_line(problem: Any) -> str:
+    """A finding of the playbook check as ``file:line:column: message``."""
+    found = as_mapping(problem)
+    place = ":".join(
+        str(found[key])
+        for key in ("file", "source", "line", "column")
+        if found.get(key) not in (None, "", 0)
+    )
+    path = f" (at {found['path']})" if found.get("path") else ""
+    advice = f"; {found['hint']}" if found.get("hint") else ""
+    return f"{place}{': ' if place else ''}{found.get('message', problem)}{path}{advice}"
+
+
+def as_mapping(value: Any) -> dict[str, Any]:
+    """A mapping or a dataclass as a plain mapping."""
+    if isinstance(value, dict):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return {"message": str(value)}
+
+
+def data_table(data: Any) -> RenderableType | None:
+    """The first rows as a table when the data are rows, else None."""
+    rows = data.get("rows") if isinstance(data, dict) else data
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        return None
+    columns = list(dict.fromkeys(key for row in rows for key in row))[:_COLUMNS_MAX]
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(Text(str(column)))
+    for row in rows[:_ROWS_MAX]:
+        table.add_row(*(Text(cut(_cell(row.get(column)))) for column in columns))
+    if len(rows) <= _ROWS_MAX:
+        return table
+    return Group(table, Text(f"… and {len(rows) - _ROWS_MAX} more rows", style="dim"))
+
+
+def cut(text: str) -> str:
+    """One line, not longer than a cell may be."""
+    line = " ".join(text.split())
+    return line if len(line) <= _CELL_MAX else line[: _CELL_MAX - 1] + "…"
+
+
+def short_time(text: Any) -> str:
+    """The time of day of an ISO time, in UTC; the date too when it is not today's."""
+    moment = _moment(text)
+    if moment is None:
+        return "-"
+    same_day = moment.date() == datetime.now(UTC).date()
+    return f"{moment:%H:%M:%S}" if same_day else f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def took(start: Any, end: Any) -> str:
+    """The time between two ISO times."""
+    first, last = _moment(start), _moment(end)
+    if first is None or last is None:
+        return ""
+    seconds = max(0.0, (last - first).total_seconds())
+    if seconds < 60:
+        return f"{seconds:.2f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
+
+
+def _took(status: Mapping[str, Any]) -> str:
+    return took(status.get("started_at"), status.get("ended_at"))
+
+
+def _moment(text: Any) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return moment.astimezone(UTC)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,0 +1,98 @@
+"""``up``, ``down``, ``validate`` and ``version``: what one does before and after running things."""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING
+
+from noetl_ray import __version__
+from noetl_ray.cli.context import COMPLETED, FAILED, read_input
+from noetl_ray.cli.render import as_mapping, problem_line
+from noetl_ray.errors import PlaybookError
+
+if TYPE_CHECKING:
+    from noetl_ray.cli.context import Context
+
+
+def up(context: Context) -> int:
+    """Start the local set, or find it running."""
+    from actors import local
+
+    made = local.up(context.settings, progress=lambda part: context.say(f"  {part} is up"))
+    facts = {
+        "gateway": made.gateway_url,
+        "dashboard": made.dashboard_url,
+        "nats": made.nats_url,
+        "ray": made.ray_address,
+        "data_dir": made.data_dir,
+    }
+    if context.json:
+        context.emit({**facts, "started": made.started})
+        return COMPLETED
+    context.say("up" if made.started else "was up already")
+    for name, value in facts.items():
+        if value:
+            context.out.print(f"{name:<10} {value}", markup=False, highlight=False, soft_wrap=True)
+    context.say("stop it with: noetl-ray down")
+    return COMPLETED
+
+
+def down(context: Context) -> int:
+    """Stop the local set."""
+    from actors import local
+
+    stopped = local.down(context.data_dir)
+    if context.json:
+        context.emit({"stopped": stopped, "data_dir": str(context.data_dir)})
+    else:
+        context.say(
+            f"stopped; data stay in {context.data_dir}"
+            if stopped
+            else f"nothing was up in {context.data_dir}"
+        )
+    return COMPLETED
+
+
+def validate(context: Context) -> int:
+    """Check a playbook offline: 0 when it is sound, 1 when it has problems."""
+    source = context.args.playbook
+    problems = _problems(read_input(source), source)
+    if context.json:
+        context.emit({"valid": not problems, "problems": [as_mapping(item) for item in problems]})
+    elif problems:
+        for problem in problems:
+            context.out.print(problem_line(problem), markup=False, highlight=False, soft_wrap=True)
+        context.say(f"{len(problems)} problem{'s' if len(problems) > 1 else ''}")
+    else:
+        context.say(f"{source}: no problems")
+    return FAILED if problems else COMPLETED
+
+
+def version(context: Context) -> int:
+    """Show the version."""
+    if context.json:
+        context.emit({"version": __version__, "python": platform.python_version()})
+    else:
+        context.out.print(f"noetl-ray {__version__}", highlight=False)
+    return COMPLETED
+
+
+def checked_playbook(context: Context) -> str:
+    """The text of the playbook named on the command line.
+
+    Raises:
+        PlaybookError: it has problems; found before anything is started for it.
+    """
+    source = context.args.playbook
+    text = read_input(source)
+    problems = _problems(text, source)
+    if problems:
+        msg = f"{source} cannot be run"
+        raise PlaybookError(msg, [as_mapping(problem) for problem in problems])
+    return text
+
+
+def _problems(text: str, source: str) -> list[object]:
+    from noetl_ray.dsl.parse import check_playbook
+
+    return list(check_playbook(text, source="stdin" if source == "-" else source))
