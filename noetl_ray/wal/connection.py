@@ -80,8 +80,9 @@ class Connection(Client):
         """Send one complete protocol frame with the next turn of the loop.
 
         The driver's publish validates, formats headers one by one and wakes a task that writes.
-        Here all frames of one turn leave in one write, without a task. The frame joins the driver's own
-        buffer, so the order with its commands is kept; while the connection is down it stays there.
+        Here all frames of one turn leave in one write, without a task. The frame joins the driver's
+        own buffer, so the order with its commands is kept; while the connection is down it stays
+        there.
         """
         self._pending.append(frame)
         self._pending_data_size += len(frame)

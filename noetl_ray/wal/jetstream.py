@@ -135,6 +135,7 @@ class JetStreamLog:
         # Waiting for more than there is would scan to the end of the stream and stall writers (P9),
         # so the end is fixed before the delivery starts.
         end = await self._end_of(subject_filter)
+        from_position = max(1, from_position)
         if end < from_position:
             return
         consumer = await OrderedConsumer.open(
