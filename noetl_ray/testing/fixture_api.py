@@ -2,7 +2,7 @@
 
 Owns the options, the assembly of the app and the command line. Content is deterministic but for the
 heavy payload text and the patient-records delay, which take their chance from a seeded generator.
-Rate limits are off unless asked for. State (counters, windows) lives in the app: two apps never meet.
+Rate limits are off unless asked for. State (counters, windows) lives in the app, so two never meet.
 It refuses to be anything more than a fixture: there is no store and no authentication.
 
 Run it with ``python -m noetl_ray.testing.fixture_api --port 8099``.
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from fastapi import FastAPI
 
+from noetl_ray.config.environ import environ
 from noetl_ray.testing import (
     fixture_api_bulk,
     fixture_api_effects,
@@ -75,7 +76,10 @@ class FixtureOptions:
 
 def create_fixture_app(**options: Any) -> FastAPI:
     """The fixture as an ASGI app; keyword arguments are the fields of :class:`FixtureOptions`."""
-    chosen = FixtureOptions(**options)
+    return _assemble(FixtureOptions(**options))
+
+
+def _assemble(chosen: FixtureOptions) -> FastAPI:
     state = FixtureState(
         probe_events_max=chosen.probe_events_max, chance=random.Random(chosen.seed)
     )
@@ -120,30 +124,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8099)
-    parser.add_argument(
-        "--rate-limit", type=int, default=0, help="PFT requests per second; 0 = off"
-    )
-    parser.add_argument(
-        "--records-rate-limit", type=int, default=0, help="the same for patient records; 0 = off"
-    )
-    parser.add_argument(
-        "--records-delay",
-        type=float,
-        nargs=2,
-        default=(2.0, 4.0),
-        metavar=("MIN", "MAX"),
-        help="seconds a patient-records answer takes",
-    )
-    parser.add_argument("--latency-ms", type=float, default=0.0, help="added to every answer")
-    given = parser.parse_args(arguments)
-    app = create_fixture_app(
-        pft_rate_limit=given.rate_limit,
-        records_rate_limit=given.records_rate_limit,
-        records_min_delay=given.records_delay[0],
-        records_max_delay=given.records_delay[1],
-        latency_ms=given.latency_ms,
-    )
-    uvicorn.run(app, host=given.host, port=given.port, log_level="warning", access_log=False)
+    for name, kind, text in (
+        ("--rate-limit", int, "PFT requests per second; 0 = off"),
+        ("--records-rate-limit", int, "patient-records requests per second; 0 = off"),
+        ("--records-min-delay", float, "fewest seconds a patient-records answer takes"),
+        ("--records-max-delay", float, "most seconds a patient-records answer takes"),
+        ("--latency-ms", float, "added to every answer"),
+    ):
+        parser.add_argument(name, type=kind, default=argparse.SUPPRESS, help=text)
+    given = vars(parser.parse_args(arguments))
+    host, port = given.pop("host"), given.pop("port")
+    if "rate_limit" in given:
+        given["pft_rate_limit"] = given.pop("rate_limit")
+    app = _assemble(FixtureOptions.from_environment(environ(), **given))
+    uvicorn.run(app, host=host, port=port, log_level="warning", access_log=False)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,35 @@
+"""What may be asked of the runtime: register, submit, cancel, run again; each is one append."""
+
+from __future__ import annotations
+
+from noetl_ray.submit.catalog import (
+    CatalogEntry,
+    PlaybookCache,
+    find_playbook,
+    load_playbook,
+    register_playbook,
+)
+from noetl_ray.submit.execution import (
+    Submission,
+    Submitted,
+    cancel_execution,
+    rerun_execution,
+    submit_execution,
+    submit_many,
+)
+from noetl_ray.submit.ports import SubmitPorts
+
+__all__ = [
+    "CatalogEntry",
+    "PlaybookCache",
+    "Submission",
+    "SubmitPorts",
+    "Submitted",
+    "cancel_execution",
+    "find_playbook",
+    "load_playbook",
+    "register_playbook",
+    "rerun_execution",
+    "submit_execution",
+    "submit_many",
+]

@@ -1,0 +1,171 @@
+"""The catalog: registering a playbook is an event on the subject of its path (P12).
+
+The source lies content-addressed in the object store; the event holds path, version and digest.
+Each version remembers the position of the one before, so an older one is reached by reading back
+along the path's own subject, without a scan of the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from noetl_ray.dsl.parse import parse_playbook
+from noetl_ray.errors import ConflictError, NotFoundError, VersionConflictError
+from noetl_ray.events.types import AggregateType, EventType
+from noetl_ray.locator.resource import payload_locator
+from noetl_ray.payloads.content import get_payload, put_payload
+from noetl_ray.submit.ports import PlaybookCache, SubmitPorts
+from noetl_ray.wal.subjects import catalog_subject
+
+if TYPE_CHECKING:
+    from noetl_ray.dsl.model import Playbook
+    from noetl_ray.scope import Scope
+    from noetl_ray.wal.port import Recorded
+
+MEDIA_PLAYBOOK = "application/yaml"
+REGISTER_TRIES_MAX = 16
+VERSIONS_WALKED_MAX = 10_000
+
+__all__ = [
+    "CatalogEntry",
+    "PlaybookCache",
+    "find_playbook",
+    "load_playbook",
+    "register_playbook",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogEntry:
+    """One registered version."""
+
+    path: str
+    version: int
+    digest: str
+    position: int
+    event_id: int
+    previous_position: int = 0
+    created: bool = False
+    """Whether this call made the version, or found it."""
+
+    def pinned(self) -> dict[str, str | int]:
+        """What ``execution.requested`` keeps of it."""
+        return {"path": self.path, "version": self.version, "digest": self.digest}
+
+
+async def register_playbook(ports: SubmitPorts, scope: Scope, source: str) -> CatalogEntry:
+    """Register a playbook's text; the same text as the newest version gives that version back.
+
+    Raises:
+        PlaybookError: the text is not a playbook that can be run.
+    """
+    playbook = parse_playbook(source)
+    data = source.encode()
+    reference = await put_payload(ports.objects, ports.placement, scope, data, MEDIA_PLAYBOOK)
+    subject = catalog_subject(scope, playbook.path)
+    for _ in range(REGISTER_TRIES_MAX):
+        newest = await _newest(ports, scope, playbook.path)
+        if newest is not None and newest.digest == playbook.digest:
+            ports.playbooks.put(scope, playbook)
+            return newest
+        version = newest.version + 1 if newest else 1
+        record = ports.record(
+            scope,
+            subject,
+            EventType.PLAYBOOK_REGISTERED,
+            {
+                "path": playbook.path,
+                "name": playbook.name,
+                "version": version,
+                "digest": playbook.digest,
+                "size": len(data),
+            },
+            aggregate=(AggregateType.PLAYBOOK, f"playbook/{playbook.path}"),
+            idempotency_key=f"{playbook.path}@{version}",
+            prev_event_id=newest.event_id if newest else None,
+            payload_ref=reference,
+            meta={"previous_position": newest.position if newest else 0},
+        )
+        expected = newest.position if newest else 0
+        try:
+            position = await ports.log.append(subject, record, expected_version=expected)
+        except VersionConflictError:
+            continue
+        ports.playbooks.put(scope, playbook)
+        return CatalogEntry(
+            path=playbook.path,
+            version=version,
+            digest=playbook.digest,
+            position=position,
+            event_id=record.events[0].event_id,
+            previous_position=expected,
+            created=True,
+        )
+    msg = f"{playbook.path} is being registered by too many at once; try again"
+    raise ConflictError(msg)
+
+
+async def find_playbook(
+    ports: SubmitPorts,
+    scope: Scope,
+    path: str,
+    *,
+    version: int | None = None,
+    digest: str | None = None,
+) -> CatalogEntry:
+    """A registered version: the newest, or the one of a version or digest.
+
+    Raises:
+        NotFoundError: there is none, with what to do about it.
+    """
+    entry = await _newest(ports, scope, path)
+    if entry is None:
+        msg = f"no playbook {path!r} is registered; register it first: noetl-ray register FILE"
+        raise NotFoundError(msg)
+    newest = entry.version
+    for _ in range(VERSIONS_WALKED_MAX):
+        if (version is None or entry.version == version) and digest in (None, entry.digest):
+            return entry
+        if entry.previous_position == 0 or (version is not None and entry.version < version):
+            break
+        recorded = await ports.log.get(entry.previous_position)
+        if recorded is None:
+            break
+        entry = _entry(recorded)
+    wanted = f"version {version}" if version is not None else f"text with digest {digest}"
+    msg = f"playbook {path!r} has no {wanted}; its newest version is {newest}"
+    raise NotFoundError(msg)
+
+
+async def load_playbook(ports: SubmitPorts, scope: Scope, digest: str) -> Playbook:
+    """A registered playbook's model, by the digest of its text.
+
+    Raises:
+        ObjectMissingError: no such text is stored in this scope.
+    """
+    held = ports.playbooks.get(scope, digest)
+    if held is not None:
+        return held
+    uri = payload_locator(scope, digest)
+    data = await get_payload(ports.objects, ports.placement, scope, uri)
+    playbook = parse_playbook(data.decode())
+    ports.playbooks.put(scope, playbook)
+    return playbook
+
+
+async def _newest(ports: SubmitPorts, scope: Scope, path: str) -> CatalogEntry | None:
+    recorded = await ports.log.last(catalog_subject(scope, path))
+    return None if recorded is None else _entry(recorded)
+
+
+def _entry(recorded: Recorded) -> CatalogEntry:
+    event = recorded.record.events[-1]
+    return CatalogEntry(
+        path=event.payload["path"],
+        version=event.payload["version"],
+        digest=event.payload["digest"],
+        position=recorded.position,
+        event_id=event.event_id,
+        previous_position=event.meta.get("previous_position", 0),
+    )

@@ -1,0 +1,102 @@
+"""What the HTTP API is given, and who is asking.
+
+Owns the dependencies every router takes and the reading of a caller's scope. It refuses to reach
+for anything else: no router opens a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fastapi import Request  # noqa: TC002 - FastAPI reads the annotation at run time
+
+from noetl_ray.clock import Clock
+from noetl_ray.config.settings import Settings
+from noetl_ray.credentials.port import CredentialStore
+from noetl_ray.errors import UsageError
+from noetl_ray.readmodel.port import Queries
+from noetl_ray.results.store import ResultStore
+from noetl_ray.scope import Scope
+from noetl_ray.submit import SubmitPorts
+from noetl_ray.web.metrics import Metrics
+from noetl_ray.web.waiting import Waiters
+
+if TYPE_CHECKING:
+    from noetl_ray.readmodel.records import ProjectionKey, ProjectionRecord
+
+TENANT_HEADER = "x-noetl-tenant"
+ORGANIZATION_HEADER = "x-noetl-organization"
+ID_DIGITS_MAX = 19
+
+
+class States(Protocol):
+    """Where the folded state of an execution can be read; a part of the projection store."""
+
+    async def load_projection(self, key: ProjectionKey) -> ProjectionRecord | None:
+        """The projection of that name, or None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayDeps:
+    """Everything the API works with."""
+
+    settings: Settings
+    submit: SubmitPorts
+    queries: Queries
+    results: ResultStore
+    credentials: CredentialStore
+    clock: Clock
+    states: States | None = None
+    """Needed only for the ``variables`` of a status."""
+    health: Callable[[], Awaitable[dict[str, Any]]] | None = None
+    """More facts for the health page; a raised error makes it unhealthy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """One request's view: the dependencies and the scope it may see."""
+
+    deps: GatewayDeps
+    scope: Scope
+    waiters: Waiters
+    metrics: Metrics
+
+    @property
+    def project_id(self) -> str:
+        """The project new executions belong to."""
+        return self.deps.settings.runtime.project_id
+
+
+def caller_of(request: Request) -> Caller:
+    """Read the scope from the headers; the settings' own where there are none."""
+    deps: GatewayDeps = request.app.state.deps
+    runtime = deps.settings.runtime
+    scope = Scope(
+        tenant_id=request.headers.get(TENANT_HEADER) or runtime.tenant_id,
+        organization_id=request.headers.get(ORGANIZATION_HEADER) or runtime.organization_id,
+    )
+    return Caller(
+        deps=deps,
+        scope=scope,
+        waiters=request.app.state.waiters,
+        metrics=request.app.state.metrics,
+    )
+
+
+def execution_id_of(text: str) -> int:
+    """An execution id from a path or body.
+
+    Raises:
+        UsageError: it is not a decimal number that fits BIGINT.
+    """
+    if not (text.isascii() and text.isdigit() and len(text) <= ID_DIGITS_MAX):
+        msg = f"{text[:40]!r} is not an execution id"
+        raise UsageError(msg)
+    number = int(text)
+    if not 0 < number < 1 << 63:
+        msg = f"{text[:40]!r} is not an execution id"
+        raise UsageError(msg)
+    return number

@@ -1,0 +1,126 @@
+"""Routes that append: execute, cancel, run again. All go through ``noetl_ray.submit``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from noetl_ray.errors import NoetlError, UsageError
+from noetl_ray.submit import (
+    Submission,
+    Submitted,
+    cancel_execution,
+    rerun_execution,
+    submit_execution,
+    submit_many,
+)
+from noetl_ray.web.deps import Caller, caller_of, execution_id_of
+from noetl_ray.web.problems import describe
+from noetl_ray.web.shapes import (
+    BatchRequest,
+    CancelRequest,
+    ExecuteRequest,
+    json_response,
+    read_body,
+    schema_of,
+    submitted_shape,
+)
+
+BATCH_ITEMS_MAX = 10_000
+
+Asking = Annotated[Caller, Depends(caller_of)]
+
+routes = APIRouter(prefix="/api")
+
+
+@routes.post("/execute", openapi_extra=schema_of(ExecuteRequest))
+async def execute(request: Request, caller: Asking) -> Response:
+    """Submit one execution."""
+    body = await read_body(request, ExecuteRequest)
+    if body.idempotency_key is None:
+        body.idempotency_key = request.headers.get("idempotency-key")
+    found = await submit_execution(
+        caller.deps.submit, caller.scope, caller.project_id, _submission(body)
+    )
+    _count(caller, found)
+    return json_response({**submitted_shape(found), "commands_generated": 0})
+
+
+@routes.post("/execute/batch", openapi_extra=schema_of(BatchRequest))
+async def execute_batch(request: Request, caller: Asking) -> Response:
+    """Submit many; each answer, an execution or an error, stands at its question's place."""
+    body = await read_body(request, BatchRequest)
+    if len(body.items) > BATCH_ITEMS_MAX:
+        msg = f"a batch holds at most {BATCH_ITEMS_MAX} items, not {len(body.items)}"
+        raise UsageError(msg)
+    asked = [_submission(item) for item in body.items]
+    answers = await submit_many(caller.deps.submit, caller.scope, caller.project_id, asked)
+    items: list[dict[str, Any]] = []
+    for answer in answers:
+        if isinstance(answer, NoetlError):
+            items.append({"error": describe(answer)})
+        else:
+            _count(caller, answer)
+            items.append(submitted_shape(answer))
+    return json_response({"items": items})
+
+
+@routes.post("/executions/{execution_id}/cancel", openapi_extra=schema_of(CancelRequest))
+async def cancel(execution_id: str, request: Request, caller: Asking) -> Response:
+    """Ask for an execution to stop; it ends when a decision takes the request."""
+    number = execution_id_of(execution_id)
+    body = await read_body(request, CancelRequest)
+    known = await _known(caller, number)
+    await cancel_execution(caller.deps.submit, caller.scope, number, body.reason, **known)
+    return json_response({"execution_id": execution_id, "status": "cancel_requested"}, status=202)
+
+
+@routes.post("/executions/{execution_id}/rerun")
+async def rerun(execution_id: str, caller: Asking) -> Response:
+    """Submit the same playbook version and workload anew."""
+    number = execution_id_of(execution_id)
+    known = await _known(caller, number)
+    found = await rerun_execution(caller.deps.submit, caller.scope, number, **known)
+    _count(caller, found)
+    return json_response({**submitted_shape(found), "rerun_of": execution_id})
+
+
+async def _known(caller: Caller, execution_id: int) -> dict[str, Any]:
+    """What the read model adds to an id: project and key. A fresh one may have no row yet."""
+    row = await caller.deps.queries.execution(caller.scope, execution_id)
+    if row is None:
+        return {"project_id": caller.project_id}
+    return {"project_id": row.project_id, "idempotency_key": row.idempotency_key}
+
+
+def _submission(body: ExecuteRequest) -> Submission:
+    if body.payload is not None and body.workload is not None:
+        msg = "give payload or workload, not both: they are two names of one thing"
+        raise UsageError(msg)
+    workload = body.payload if body.payload is not None else body.workload
+    parent = body.parent_execution_id
+    return Submission(
+        path=body.path,
+        version=_version(body.version),
+        digest=body.digest or body.catalog_id,
+        source=body.playbook,
+        workload=workload or {},
+        idempotency_key=body.idempotency_key,
+        parent_execution_id=None if parent is None else execution_id_of(str(parent)),
+    )
+
+
+def _version(given: int | str | None) -> int | None:
+    """NoETL's clients send versions as numbers, as text, or say ``latest``."""
+    if given in (None, "", "latest"):
+        return None
+    text = str(given)
+    if not (text.isascii() and text.isdigit()):
+        msg = f"version {text[:40]!r} is not a number"
+        raise UsageError(msg)
+    return int(text)
+
+
+def _count(caller: Caller, found: Submitted) -> None:
+    caller.metrics.submitted.labels(str(found.duplicate).lower()).inc()

@@ -1,0 +1,125 @@
+"""Long polls: one poller for everyone who waits for an execution to end.
+
+Reads the read model only. Few ids are read one by one; many are read as lists, because executions
+submitted together stand together. It never answers before the projection shows the end, so whoever
+waited may read the result at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from noetl_ray.engine.state import TERMINAL_STATUSES
+from noetl_ray.errors import NoetlError
+from noetl_ray.readmodel.port import LIMIT_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from noetl_ray.clock import Clock
+    from noetl_ray.readmodel.port import Queries
+    from noetl_ray.readmodel.records import ExecutionRow
+    from noetl_ray.scope import Scope
+
+POLL_S = 0.05
+POLL_COST_MAX = 0.25
+"""The share of time the poller may spend reading; a slow read model is asked less often."""
+SINGLE_READS_MAX = 8
+WAIT_S_MAX = 300.0
+
+_log = logging.getLogger(__name__)
+
+_Key = tuple["Scope", int]
+
+
+class Waiters:
+    """Everyone who waits, by execution."""
+
+    def __init__(self, queries: Queries, clock: Clock) -> None:
+        self._queries = queries
+        self._clock = clock
+        self._waiting: dict[_Key, set[asyncio.Future[ExecutionRow]]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many executions are waited for."""
+        return len(self._waiting)
+
+    async def wait(
+        self, scope: Scope, execution_ids: Iterable[int], timeout_s: float
+    ) -> dict[int, ExecutionRow]:
+        """Rows of the executions that ended in time; the others are left out."""
+        loop = asyncio.get_running_loop()
+        futures: dict[int, asyncio.Future[ExecutionRow]] = {}
+        for execution_id in execution_ids:
+            if execution_id not in futures:
+                future: asyncio.Future[ExecutionRow] = loop.create_future()
+                futures[execution_id] = future
+                self._waiting.setdefault((scope, execution_id), set()).add(future)
+        if not futures:
+            return {}
+        if self._task is None or self._task.done():
+            self._task = loop.create_task(self._poll())
+        try:
+            await asyncio.wait(futures.values(), timeout=max(0.0, min(timeout_s, WAIT_S_MAX)))
+        finally:
+            for execution_id, future in futures.items():
+                self._forget((scope, execution_id), future)
+        return {key: future.result() for key, future in futures.items() if future.done()}
+
+    async def close(self) -> None:
+        """Stop polling; who still waits is let go when its own time is over."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _poll(self) -> None:
+        while self._waiting:
+            began = self._clock.monotonic()
+            by_scope: dict[Scope, list[int]] = {}
+            for scope, execution_id in self._waiting:
+                by_scope.setdefault(scope, []).append(execution_id)
+            for scope, execution_ids in by_scope.items():
+                try:
+                    await self._look(scope, execution_ids)
+                except NoetlError as error:
+                    # Who waits keeps waiting: the read model comes back or time runs out.
+                    _log.warning("cannot look for ended executions: %s", error)
+            spent = self._clock.monotonic() - began
+            await self._clock.sleep(max(POLL_S, spent / POLL_COST_MAX))
+
+    async def _look(self, scope: Scope, execution_ids: list[int]) -> None:
+        """One pass: newest first in pages, then what the pages did not reach, a few at a time."""
+        rest = set(execution_ids)
+        before = max(rest) + 1
+        while len(rest) > SINGLE_READS_MAX:
+            limit = min(LIMIT_MAX, len(rest) * 2)
+            rows = await self._queries.executions(scope, before=before, limit=limit)
+            for row in rows:
+                rest.discard(row.execution_id)
+                self._tell(scope, row)
+            if len(rows) < limit:
+                return
+            oldest = rows[-1].execution_id
+            rest = {execution_id for execution_id in rest if execution_id < oldest}
+            before = max(rest, default=0) + 1
+        for execution_id in rest:
+            found = await self._queries.execution(scope, execution_id)
+            if found is not None:
+                self._tell(scope, found)
+
+    def _tell(self, scope: Scope, row: ExecutionRow) -> None:
+        if row.status in TERMINAL_STATUSES:
+            for future in self._waiting.get((scope, row.execution_id), ()):
+                if not future.done():
+                    future.set_result(row)
+
+    def _forget(self, key: _Key, future: asyncio.Future[ExecutionRow]) -> None:
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            waiting.discard(future)
+            if not waiting:
+                del self._waiting[key]
