@@ -28,7 +28,7 @@ from actors.state_file import SetRecord
 from noetl_ray.config.convert import to_dict
 from noetl_ray.config.environ import environ
 from noetl_ray.config.settings import RaySettings, Settings
-from noetl_ray.embedded.nats import start_nats
+from noetl_ray.embedded.nats import NatsProcess, start_nats
 from noetl_ray.embedded.postgres import (
     ensure_database,
     start_postgres,
@@ -49,8 +49,8 @@ _RAY_GRACE_S = 1.0
 _NATS_GRACE_S = 10.0
 _HTTP_S = 10.0
 
-_children: list[Any] = []
-"""Handles of detached servers; dropping one would complain that its process still runs."""
+_children: list[NatsProcess] = []
+"""Servers this process started; dropping one would complain that its process still runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,7 +296,9 @@ def _take_down(record: SetRecord) -> bool:
     ours = ray_head.processes(record.set_id) if record.ray_is_ours else []
     recorded = [ref for ref in record.processes if is_alive(ref)]
     had_any = bool(ours or recorded)
-    if record.ray_address and (ours or not record.ray_is_ours):
+    # Without its servers Ray cannot be asked, and its hosts are dead or dying.
+    answers = {ref.title for ref in ours} >= {"gcs_server", "raylet"} or not record.ray_is_ours
+    if record.ray_address and answers:
         _stop_hosts(record, data_dir)
     servers = [ref for ref in recorded if ref.title in _SERVERS]
     survivors = end(_ray_processes(record), grace_s=_RAY_GRACE_S)
@@ -309,6 +311,9 @@ def _take_down(record: SetRecord) -> bool:
         names = ", ".join(f"{ref.title} ({ref.pid})" for ref in survivors)
         msg = f"these processes would not end: {names}"
         raise InternalError(msg)
+    for child in _children:
+        if child.process is not None:
+            child.process.poll()
     state_file.forget(data_dir)
     return had_any
 

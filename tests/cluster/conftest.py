@@ -1,0 +1,49 @@
+"""One local set for the whole session: real NATS, Postgres and Ray, hosts with idle roles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors.local import LocalSet, down, up
+from actors.ray_head import client_environment
+from noetl_ray.config.settings import RaySettings, Settings
+
+HERE = str(Path(__file__).parent)
+
+
+@pytest.fixture(scope="session")
+def cluster_settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    folder = tmp_path_factory.mktemp("set")
+    return Settings(data_dir=str(folder), ray=RaySettings(dashboard=False, num_cpus=2))
+
+
+@pytest.fixture(scope="session")
+def local_set(cluster_settings: Settings) -> Iterator[LocalSet]:
+    running = up(cluster_settings, factory="stand_in:open_idle", python_path=[HERE])
+    try:
+        yield running
+    finally:
+        down(running.data_dir)
+
+
+@pytest.fixture(scope="session")
+def joined(local_set: LocalSet) -> Iterator[LocalSet]:
+    """This process as a driver of the set's Ray."""
+    # Ray reads these while it loads, so it is imported only now.
+    os.environ.update(client_environment(Path(local_set.data_dir)))
+    import ray
+
+    ray.init(
+        address=local_set.ray_address,
+        namespace="noetl",
+        log_to_driver=False,
+        logging_level="warning",
+    )
+    try:
+        yield local_set
+    finally:
+        ray.shutdown()

@@ -1,0 +1,147 @@
+"""The life of a local set: up twice, found, broken, cleaned up, down without a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from actors import ray_head, state_file
+from actors.local import down, find, up
+from actors.processes import exclusive, identify, is_alive
+from noetl_ray.config.settings import RaySettings, Settings
+from noetl_ray.errors import ConfigError, ConflictError, InternalError
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+HERE = str(Path(__file__).parent)
+
+
+def processes_of(data_dir):
+    record = state_file.read(Path(data_dir))
+    return record, [*record.processes, *ray_head.processes(record.set_id)]
+
+
+def test_a_second_up_finds_the_first(local_set, cluster_settings):
+    again = up(cluster_settings)
+    assert not again.started
+    assert local_set.started
+    assert again.pids == local_set.pids
+    assert set(again.pids) == {"nats", "postgres", "gcs_server", "raylet"}
+    assert find(local_set.data_dir) == again
+
+
+def test_the_state_file_is_private_and_complete(local_set):
+    path = state_file.state_path(Path(local_set.data_dir))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    data = json.loads(path.read_text())
+    assert data["ready"]
+    assert data["nats_token"]
+    assert all(item["started"] for item in data["processes"])
+    assert stat.S_IMODE(Path(local_set.data_dir, "ray.token").stat().st_mode) == 0o600
+
+
+def test_ray_listens_on_loopback_only(local_set):
+    record, _ = processes_of(local_set.data_dir)
+    ours = {ref.pid for ref in ray_head.processes(record.set_id)}
+    assert listening(ours)
+    assert {address for address in listening(ours) if not is_loopback(address)} == set()
+
+
+def test_up_and_down_at_once_are_refused(local_set, cluster_settings):
+    lock = Path(local_set.data_dir) / "up.lock"
+    with exclusive(lock, purpose="a test"):
+        with pytest.raises(ConflictError, match=str(os.getpid())):
+            up(cluster_settings)
+        with pytest.raises(ConflictError):
+            down(local_set.data_dir)
+    assert find(local_set.data_dir) is not None
+
+
+def test_a_whole_life_leaves_no_process(tmp_path):
+    """Up beside another set; a server dies; up again replaces the ruin; down; data stay."""
+    settings = Settings(data_dir=str(tmp_path), ray=RaySettings(dashboard=False, num_cpus=1))
+    try:
+        first = up(settings, factory="stand_in:open_idle", python_path=[HERE])
+        _, first_processes = processes_of(tmp_path)
+        os.kill(first.pids["nats"], signal.SIGKILL)
+        os.kill(first.pids["raylet"], signal.SIGKILL)
+        assert wait_gone(first.pids["nats"])
+        assert find(tmp_path) is None
+
+        second = up(settings, factory="stand_in:open_idle", python_path=[HERE])
+        assert second.started
+        assert not [ref for ref in first_processes if is_alive(ref)]
+        record, second_processes = processes_of(tmp_path)
+        assert len(second_processes) > 6
+    finally:
+        ended = down(tmp_path)
+    assert ended
+    assert not [ref for ref in second_processes if is_alive(ref)]
+    assert ray_head.processes(record.set_id) == []
+    assert find(tmp_path) is None
+    assert not down(tmp_path)
+    assert (tmp_path / "nats").is_dir()
+
+
+def test_a_failing_up_names_the_host_and_stops_everything(tmp_path, monkeypatch):
+    monkeypatch.setattr("actors.local.HOSTS_START_S", 6.0)
+    started = []
+    original = state_file.save
+
+    def remember(record):
+        started.append(record)
+        original(record)
+
+    monkeypatch.setattr("actors.state_file.save", remember)
+    settings = Settings(data_dir=str(tmp_path), ray=RaySettings(dashboard=False, num_cpus=1))
+    with pytest.raises(InternalError, match=r"views/0: RuntimeError: the moon.*log is /") as caught:
+        up(settings, factory="stand_in:open_broken", python_path=[HERE])
+    assert "hot/0" not in str(caught.value)
+    assert not state_file.state_path(tmp_path).exists()
+    assert len(started[-1].processes) == 2
+    assert not [ref for ref in started[-1].processes if is_alive(ref)]
+    assert ray_head.processes(started[-1].set_id) == []
+
+
+def test_one_embedded_server_cannot_promise_replication(tmp_path):
+    settings = Settings(data_dir=str(tmp_path))
+    settings = replace(settings, event_store=replace(settings.event_store, durability="replicated"))
+    with pytest.raises(ConfigError, match="replicate"):
+        up(settings)
+    assert not state_file.state_path(tmp_path).exists()
+
+
+def wait_gone(pid):
+    for _ in range(100):
+        if identify(pid, "") is None:
+            return True
+        signal.sigtimedwait([], 0.02)
+    return False
+
+
+def is_loopback(address):
+    return address in {"0100007F", "0" * 16 + "FFFF00000100007F", "0" * 24 + "01000000"}
+
+
+def listening(pids):
+    """Addresses, as the kernel writes them, on which these processes listen."""
+    inodes = set()
+    for pid in pids:
+        try:
+            links = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+        except OSError:
+            continue
+        inodes |= {link[8:-1] for link in links if link.startswith("socket:[")}
+    addresses = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                addresses.add(fields[1].split(":")[0])
+    return addresses
