@@ -12,6 +12,7 @@ from noetl_ray.locator.resource import payload_locator
 from noetl_ray.payloads.content import get_payload
 from noetl_ray.payloads.port import ObjectStore
 from noetl_ray.scope import Scope
+from noetl_ray.tools.kinds import KNOWN_KINDS
 
 PROGRAMS_MAX = 256
 
@@ -19,10 +20,17 @@ PROGRAMS_MAX = 256
 class Programs:
     """A bounded cache of programs in front of the object store."""
 
-    def __init__(self, objects: ObjectStore, placement: Placement, templates: Templates) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        placement: Placement,
+        templates: Templates,
+        known_kinds: frozenset[str] = KNOWN_KINDS,
+    ) -> None:
         self._objects = objects
         self._placement = placement
         self._templates = templates
+        self._known_kinds = known_kinds
         self._cache: OrderedDict[tuple[Scope, str], Program] = OrderedDict()
 
     def cached(self, scope: Scope, digest: str) -> Program | None:
@@ -38,7 +46,9 @@ class Programs:
         if program is None:
             uri = payload_locator(scope, digest)
             source = await get_payload(self._objects, self._placement, scope, uri)
-            playbook = parse_playbook(source.decode(), source=digest[:12])
+            playbook = parse_playbook(
+                source.decode(), source=digest[:12], known_kinds=self._known_kinds
+            )
             program = Program(playbook, self._templates)
             self._cache[scope, digest] = program
             while len(self._cache) > PROGRAMS_MAX:

@@ -18,7 +18,7 @@ from actors.stamp import system_event
 from noetl_ray.errors import NoetlError, VersionConflictError
 from noetl_ray.events.envelope import Record
 from noetl_ray.events.types import EventType
-from noetl_ray.hints.port import ANNOUNCE
+from noetl_ray.hints.port import ANNOUNCE, offer_subject
 from noetl_ray.wal.subjects import token, worker_subject
 
 _log = logging.getLogger(__name__)
@@ -33,9 +33,12 @@ class Worker:
 
     name = "worker"
 
-    def __init__(self, identity: WorkerIdentity, ports: WorkerPorts, *, announce_ms: int) -> None:
+    def __init__(
+        self, identity: WorkerIdentity, ports: WorkerPorts, *, announce_ms: int, shard_count: int
+    ) -> None:
         self._me = identity
         self._p = ports
+        self._shard_count = shard_count
         self._announce_s = announce_ms / 1000
         self._slots = asyncio.Semaphore(identity.slots)
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -46,8 +49,11 @@ class Worker:
 
     async def start(self) -> None:
         """Listen for offers, then join in the log: whoever reads the join can offer at once."""
-        offers = f"noetl.commands.*.{token(self._me.worker_id)}"
-        self._stoppers.append(await self._p.hints.listen(offers, self._on_offer))
+        # One subject per shard instead of a wildcard: a conductor in this process then reaches us
+        # without the server.
+        for shard in range(self._shard_count):
+            subject = offer_subject(shard, self._me.worker_id)
+            self._stoppers.append(await self._p.hints.listen(subject, self._on_offer))
         self._stoppers.append(await self._p.hints.listen(CANCEL, self._on_cancel))
         await self._say(
             EventType.WORKER_JOINED, {"slots": self._me.slots, "place": self._me.place}

@@ -25,7 +25,7 @@ from noetl_ray.events.types import AggregateType, EventType
 from noetl_ray.wal.subjects import control_subject
 
 EVENTS_PER_DECISION_SOFT_MAX = 128
-VISITS_PER_DECISION_MAX = 100
+EVENTS_PER_DECISION_HARD_MAX = 240
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ class _Deciding:
     def settle(self) -> None:
         """Start what may start now, and end the execution when nothing is left."""
         draft = self.draft
-        for _ in range(VISITS_PER_DECISION_MAX):
+        while len(self.events) < EVENTS_PER_DECISION_HARD_MAX:
             if draft.terminal or not draft.held or draft.failed is not None:
                 break
             step = startable(self.program.graph, draft.held, running_steps(draft))

@@ -1,0 +1,316 @@
+"""Wires roles to ports from settings: the one place that knows which adapter serves which port.
+
+A host opens its connections once and its roles share them, all on one event loop. Everything opened here is
+closed here, in reverse order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from actors.command_run import WorkerIdentity, WorkerPorts
+from actors.conductor import Conductor, ConductorPorts
+from actors.contexts import ContextStore
+from actors.gateway import Gateway, open_gateway
+from actors.keeper import Keeper
+from actors.materializer import Materializer
+from actors.programs import Programs
+from actors.projector import Projector
+from actors.role import Role, run_role
+from actors.worker import Worker
+from noetl_ray.clock import SystemClock
+from noetl_ray.config.environ import environ
+from noetl_ray.config.settings import Settings
+from noetl_ray.credentials.crypto import Sealer, load_key
+from noetl_ray.credentials.nats_kv import NatsCredentials
+from noetl_ray.dsl.template import Templates
+from noetl_ray.errors import ConfigError
+from noetl_ray.hints.nats import NatsHints
+from noetl_ray.ids import SnowflakeIds
+from noetl_ray.locator.keys import Placement
+from noetl_ray.locator.resource import role_locator
+from noetl_ray.payloads.fsspec_store import FsspecStore
+from noetl_ray.payloads.port import ObjectStore
+from noetl_ray.readmodel.postgres_queries import PostgresQueries
+from noetl_ray.readmodel.postgres_store import PostgresProjectionStore
+from noetl_ray.results.store import ResultStore
+from noetl_ray.scope import Scope
+from noetl_ray.tools.registry import default_registry
+from noetl_ray.wal.connection import Connection, connect
+from noetl_ray.wal.generators import lease_generator
+from noetl_ray.wal.jetstream import JetStreamLog
+from noetl_ray.wal.tasklog_jetstream import JetStreamTaskLog
+from placement.offer import Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPorts:
+    """What all roles of a host share."""
+
+    connection: Connection
+    log: JetStreamLog
+    hints: NatsHints
+    tasklog: JetStreamTaskLog
+    objects: ObjectStore
+    placement: Placement
+    results: ResultStore
+    contexts: ContextStore
+    programs: Programs
+    templates: Templates
+    credentials: NatsCredentials
+    ids: SnowflakeIds
+    clock: SystemClock
+    env: dict[str, str]
+
+
+class HostRuntime:
+    """The roles of one host, opened and ready to run."""
+
+    def __init__(self, roles: Sequence[Role], stack: contextlib.AsyncExitStack) -> None:
+        self._roles = tuple(roles)
+        self._stack = stack
+
+    @property
+    def gateway_url(self) -> str | None:
+        """The address of the gateway, when it runs here and has started."""
+        for role in self._roles:
+            if isinstance(role, Gateway):
+                return role.url
+        return None
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Run all roles until told to stop; the first failure ends them all."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for role in self._roles:
+                    group.create_task(run_role(role, stopping))
+        finally:
+            await self._stack.aclose()
+
+    def summary(self) -> dict[str, Any]:
+        """What every role says of itself."""
+        return {role.name: role.summary() for role in self._roles}
+
+
+async def open_host(
+    settings: Settings,
+    roles: Sequence[str],
+    *,
+    host_name: str,
+    incarnation: str,
+    shards: Sequence[int] = (),
+) -> HostRuntime:
+    """Open the connections of a host and build its roles.
+
+    Args:
+        settings: The whole tree.
+        roles: Names of roles this host carries.
+        host_name: Stable over restarts, such as ``hot/0``.
+        incarnation: New for every process.
+        shards: What a conductor here owns; projectors and materializers take all shards.
+    """
+    stack = contextlib.AsyncExitStack()
+    try:
+        ports = await _open_ports(settings, stack, owner=f"{host_name}/{incarnation}")
+        made = [
+            await _build(role, settings, ports, stack, host_name, incarnation, shards)
+            for role in roles
+        ]
+    except BaseException:
+        await stack.aclose()
+        raise
+    return HostRuntime(made, stack)
+
+
+async def _open_ports(
+    settings: Settings, stack: contextlib.AsyncExitStack, *, owner: str
+) -> SharedPorts:
+    store = settings.event_store
+    runtime = settings.runtime
+    clock = SystemClock()
+    connection = await connect(store.url, store.token or None)
+    stack.push_async_callback(connection.close)
+    log = await JetStreamLog.open(
+        connection,
+        stream=store.stream,
+        durability=store.durability,
+        ack_timeout_ms=store.ack_timeout_ms,
+        duplicate_window_s=store.duplicate_window_s,
+        clock=clock,
+    )
+    stack.push_async_callback(log.close)
+    generator = await lease_generator(connection, owner)
+    stack.push_async_callback(generator.close)
+    hints = NatsHints(connection)
+    stack.push_async_callback(hints.close)
+    payloads = settings.payload_store
+    objects = FsspecStore.open(
+        payloads.url or (Path(settings.data_dir).resolve() / "objects").as_uri(),
+        endpoint_url=payloads.endpoint_url,
+        access_key=payloads.access_key,
+        secret_key=payloads.secret_key,
+    )
+    stack.push_async_callback(objects.close)
+    placement = Placement(
+        env=runtime.environment,
+        region=runtime.region,
+        cell=runtime.cell,
+        shard_count=runtime.shard_count,
+    )
+    results = ResultStore(
+        objects,
+        placement,
+        context_max_bytes=settings.results.context_max_bytes,
+        extracted_max_bytes=settings.results.extracted_max_bytes,
+        producer_stage=settings.results.producer_stage,
+    )
+    sealer = Sealer(load_key(settings.credentials, Path(settings.data_dir)))
+    credentials = await NatsCredentials.open(store.url, store.token or None, sealer)
+    stack.push_async_callback(credentials.close)
+    templates = Templates()
+    everything = environ()
+    return SharedPorts(
+        connection=connection,
+        log=log,
+        hints=hints,
+        tasklog=await JetStreamTaskLog.open(connection),
+        objects=objects,
+        placement=placement,
+        results=results,
+        contexts=ContextStore(objects, placement),
+        programs=Programs(objects, placement, templates),
+        templates=templates,
+        credentials=credentials,
+        ids=SnowflakeIds(generator.number, clock),
+        clock=clock,
+        env={name: everything[name] for name in runtime.allowed_env if name in everything},
+    )
+
+
+async def _build(
+    role: str,
+    settings: Settings,
+    ports: SharedPorts,
+    stack: contextlib.AsyncExitStack,
+    host_name: str,
+    incarnation: str,
+    shards: Sequence[int],
+) -> Role:
+    runtime = settings.runtime
+    node = runtime.node_id or socket.gethostname()
+    producer = role_locator(
+        Scope(tenant_id=runtime.tenant_id, organization_id=runtime.organization_id),
+        region=runtime.region,
+        zone=runtime.zone,
+        cluster=runtime.cluster_id,
+        node=node,
+        role=role,
+        instance=f"{host_name}-{incarnation[:8]}",
+    )
+    every_shard = range(runtime.shard_count)
+    match role:
+        case "conductor":
+            return Conductor(
+                ConductorPorts(
+                    log=ports.log,
+                    hints=ports.hints,
+                    programs=ports.programs,
+                    contexts=ports.contexts,
+                    ids=ports.ids,
+                    clock=ports.clock,
+                    env=ports.env,
+                ),
+                shards=list(shards) or list(every_shard),
+                producer=producer,
+                near=Place(region=runtime.region, zone=runtime.zone, node=node),
+                lease_ms=runtime.worker_lease_ms,
+            )
+        case "worker":
+            return _worker(settings, ports, stack, host_name, incarnation, producer, node)
+        case "keeper":
+            return Keeper(
+                log=ports.log,
+                hints=ports.hints,
+                ids=ports.ids,
+                clock=ports.clock,
+                producer=producer,
+                lease_ms=runtime.worker_lease_ms,
+            )
+        case "projector":
+            projections = settings.projection_stores
+            store = await PostgresProjectionStore.open(
+                projections.dsn, pool_max=projections.pool_max
+            )
+            stack.push_async_callback(store.close)
+            return Projector(
+                ports.log,
+                store,
+                ports.tasklog,
+                ports.clock,
+                shards=list(every_shard),
+                shard_count=runtime.shard_count,
+                batch_size=projections.batch_size,
+                batch_window_ms=projections.batch_window_ms,
+            )
+        case "materializer":
+            return Materializer(
+                ports.log,
+                ports.results,
+                ports.clock,
+                shards=list(every_shard),
+                enabled=settings.results.materializer_enabled,
+            )
+        case "gateway":
+            queries = await PostgresQueries.open(
+                settings.projection_stores.dsn, pool_max=settings.projection_stores.pool_max
+            )
+            stack.push_async_callback(queries.close)
+            return open_gateway(settings, ports, queries, producer)
+        case _:
+            raise ConfigError("roles", role, "is not a role")
+
+
+def _worker(
+    settings: Settings,
+    ports: SharedPorts,
+    stack: contextlib.AsyncExitStack,
+    host_name: str,
+    incarnation: str,
+    producer: str,
+    node: str,
+) -> Worker:
+    runtime = settings.runtime
+    registry = default_registry(python_processes=runtime.python_processes, base_env=environ())
+    stack.push_async_callback(registry.close)
+    identity = WorkerIdentity(
+        worker_id=f"{runtime.cluster_id}/{host_name}",
+        incarnation=incarnation,
+        producer=producer,
+        place={"region": runtime.region, "zone": runtime.zone, "node": node},
+        slots=runtime.worker_slots,
+    )
+    return Worker(
+        identity,
+        WorkerPorts(
+            log=ports.log,
+            hints=ports.hints,
+            tasklog=ports.tasklog,
+            results=ports.results,
+            programs=ports.programs,
+            contexts=ports.contexts,
+            credentials=ports.credentials,
+            registry=registry,
+            templates=ports.templates,
+            ids=ports.ids,
+            clock=ports.clock,
+            env=ports.env,
+        ),
+        announce_ms=runtime.announce_ms,
+        shard_count=runtime.shard_count,
+    )
