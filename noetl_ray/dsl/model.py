@@ -1,4 +1,4 @@
-"""The playbook as validated, immutable data. Templates stay as they were written; nothing is rendered here."""
+"""The playbook as validated data. Templates stay as they were written; nothing is rendered here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One policy rule; ``when`` None always matches."""
+    """One policy rule; ``when`` None always matches.
+
+    In ``Step.admit`` only two actions occur: ``continue`` lets the step run, ``fail`` skips it.
+    """
 
     when: Any
     do: Literal["continue", "retry", "jump", "break", "fail"]
@@ -50,6 +53,8 @@ class Arc:
     step: str
     when: Any = None
     set: dict[str, Any] = field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)
+    """The arc's ``args``, which its target may also read as ``args.*``; they are in ``set`` too."""
     at: Place = Place()
 
 

@@ -1,0 +1,283 @@
+"""From `tool:` to tasks: its four shapes, `spec` hoisting and policy rules (sections 5 and 8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from noetl_ray.dsl.model import Rule, Task
+from noetl_ray.dsl.problems import did_you_mean
+from noetl_ray.dsl.shape import NOT_YET, Shape, place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from noetl_ray.dsl.source import Node
+
+ACTIONS = ("continue", "retry", "jump", "break", "fail")
+_BACKOFFS = ("none", "linear", "exponential", "fixed")
+_BACK = ("previous", "prev")
+_LATER_KINDS = frozenset(
+    {
+        "agent", "artifact", "container", "duckdb", "ducklake", "gateway", "gcs", "mcp",
+        "nats", "playbook", "rhai", "script", "secrets", "shell", "snowflake",
+        "subscription", "transfer", "wasm", "workbook",
+    }
+)  # fmt: skip
+_OWN_KEYS = frozenset(
+    {"kind", "name", "input", "args", "spec", "set", "set_ctx", "set_iter", "output"}
+    | {"side_effects", "desc", "description"}
+)
+_SPEC_KEYS = frozenset({"policy", "result", *_OWN_KEYS})
+_CONFIG_KEYS: dict[str, tuple[str, ...]] = {
+    "python": ("code", "code_b64", "script", "libs", "env"),
+    "postgres": (
+        "query", "command", "queries", "commands", "cmd", "cmds", "script", "pool", "params",
+        "credential",
+    ),
+    "http": (
+        "method", "url", "endpoint", "headers", "params", "json", "payload", "body", "data",
+        "form", "verify", "verify_ssl", "follow_redirects", "output_select", "credential",
+    ),
+    "noop": ("result",),
+}  # fmt: skip
+_REFUSED = {
+    "sink": "add a task that saves the result",
+    "retry": "use spec.policy.rules with do: retry",
+    "pagination": "use arcs back to the step, or do: jump",
+    "case": "use next.arcs or spec.policy.rules",
+}
+
+
+def read_tasks(shape: Shape, step: str, tool: Node | None, path: str) -> tuple[Task, ...]:
+    """The tasks of a step, in order; labels are unique within the step."""
+    if tool is None:
+        return ()
+    if tool.is_map:
+        task = _single(shape, step, tool, path)
+        tasks = [task] if task is not None else []
+    elif tool.is_list:
+        tasks = []
+        for index, node in enumerate(tool.value):
+            task = _listed(shape, index, node, f"{path}[{index}]")
+            if task is not None:
+                tasks.append(task)
+    else:
+        hint = f"write tool: {{kind: {tool.raw}, ...}}" if tool.raw in shape.known_kinds else ""
+        shape.findings.error(tool, path, "'tool' must be a mapping or a list of tasks", hint)
+        return ()
+    _check_labels(shape, tasks, path)
+    _check_jumps(shape, tasks, path)
+    return tuple(tasks)
+
+
+def read_rules(shape: Shape, node: Node | None, path: str) -> tuple[Rule, ...]:
+    """The rules of a task policy; the four spellings of `else` all become a rule without `when`."""
+    rules: list[Rule] = []
+    nodes = shape.items(node, path)
+    for index, item in enumerate(nodes):
+        where = f"{path}[{index}]"
+        parts = rule_parts(shape, item, where)
+        if parts is None:
+            continue
+        when, then, then_path = parts
+        if when is None and index < len(nodes) - 1:
+            after = nodes[index + 1]
+            message = "this rule is never looked at: the one before it always matches"
+            shape.findings.warning(after, f"{path}[{index + 1}]", message)
+        rule = _action(shape, when, then, then_path)
+        if rule is not None:
+            rules.append(rule)
+    return tuple(rules)
+
+
+def rule_parts(shape: Shape, item: Node, path: str) -> tuple[Any, Node, str] | None:
+    """A rule as its condition and its action; None, with a finding, when it has no action."""
+    if not item.is_map:
+        shape.findings.error(item, path, "a rule must be a mapping with 'when' and 'then'")
+        return None
+    holder, where = item, path
+    if "else" in item.value:
+        branch = item.get("else")
+        if branch is not None and not branch.is_map:
+            shape.findings.error(branch, f"{path}.else", "'else' must be a mapping")
+            return None
+        if branch is not None:
+            holder, where = branch, f"{path}.else"
+    then = holder.get("then")
+    if then is not None:
+        action, where = shape.mapping(then, f"{where}.then"), f"{where}.then"
+        if action is None:
+            return None
+    elif any(holder.get(key) is not None for key in ("do", "allow", "set", "set_ctx", "set_iter")):
+        action = holder
+    else:
+        known = ("when", "then", "else")
+        near = next((h for h in (did_you_mean(k, known) for k in item.value) if h), "")
+        shape.findings.error(item, path, "the rule has no 'then'", near)
+        return None
+    when = None
+    if "else" not in item.value:
+        when = shape.condition(item.get("when"), f"{path}.when")
+    return when, action, where
+
+
+def _single(shape: Shape, step: str, node: Node, path: str) -> Task | None:
+    if node.get("kind") is None and len(node.value) == 1:
+        label, inner = next(iter(node.value.items()))
+        if inner.is_map and inner.get("kind") is not None:
+            hint = f"write tool: [{{{label}: {{kind: ...}}}}] or tool: {{kind: ...}}"
+            shape.findings.error(node, path, "the tool has no 'kind'", hint)
+            return None
+    return _task(shape, f"{step}_task", node, path)
+
+
+def _listed(shape: Shape, index: int, node: Node, path: str) -> Task | None:
+    if not node.is_map:
+        shape.findings.error(node, path, "a task must be a mapping with a 'kind'")
+        return None
+    if "kind" not in node.value and "spec" not in node.value and len(node.value) == 1:
+        label, inner = next(iter(node.value.items()))
+        if inner.is_map:
+            return _task(shape, label, inner, f"{path}.{label}")
+    return _task(shape, shape.name(node.get("name")) or f"task_{index}", node, path)
+
+
+def _task(shape: Shape, label: str, node: Node, path: str) -> Task:
+    kind = _kind(shape, node, path)
+    spec = shape.mapping(node.get("spec"), f"{path}.spec")
+    shape.refuse(node, path, _REFUSED)
+    shape.not_yet(node, path, ("eval", "expr"))
+    common = (*_OWN_KEYS, "auth", "timeout", "timeout_seconds")
+    if kind in _CONFIG_KEYS:
+        shape.slips(node, path, (*common, *_CONFIG_KEYS[kind]), f"{kind} task")
+    config = {key: item.data() for key, item in node.value.items() if key not in _OWN_KEYS}
+    task = Task(
+        label=label,
+        kind=kind,
+        config=config,
+        input=shape.arguments(node, path),
+        set=shape.assignments(node, path),
+        timeout=_timeout(node),
+        side_effects=_side_effects(shape, node, path),
+        output=shape.data(node.get("output"), f"{path}.output"),
+        at=place(node),
+    )
+    return task if spec is None else _with_spec(shape, task, spec, f"{path}.spec")
+
+
+def _with_spec(shape: Shape, task: Task, spec: Node, path: str) -> Task:
+    """Take over what stands under `spec`: the policy, and config; the task's own keys win."""
+    policy = shape.mapping(spec.get("policy"), f"{path}.policy")
+    rules: tuple[Rule, ...] = ()
+    if policy is not None:
+        shape.slips(policy, f"{path}.policy", ("rules",), "policy")
+        rules = read_rules(shape, policy.get("rules"), f"{path}.policy.rules")
+    hoisted = {key: item.data() for key, item in spec.value.items() if key not in _SPEC_KEYS}
+    side_effects = task.side_effects
+    if side_effects is None:
+        side_effects = _side_effects(shape, spec, path)
+    output = {
+        **shape.data(spec.get("result"), f"{path}.result"),
+        **shape.data(spec.get("output"), f"{path}.output"),
+    }
+    return replace(
+        task,
+        config={**hoisted, **task.config},
+        input={**shape.arguments(spec, path), **task.input},
+        set={**shape.assignments(spec, path), **task.set},
+        rules=rules,
+        timeout=_timeout(spec) if task.timeout is None else task.timeout,
+        side_effects=side_effects,
+        output={**output, **task.output},
+    )
+
+
+def _kind(shape: Shape, node: Node, path: str) -> str:
+    """The kind; empty, with a finding, when it cannot run. The task is read on for its other flaws."""
+    found = node.get("kind")
+    kind = shape.name(found)
+    if found is None or kind is None:
+        at = node if found is None else found
+        shape.findings.error(at, path, "the tool has no 'kind'", _kinds_hint(shape.known_kinds))
+        return ""
+    if kind in shape.known_kinds:
+        return kind
+    if kind in _LATER_KINDS:
+        shape.findings.error(found, f"{path}.kind", f"the tool kind '{kind}' is {NOT_YET}")
+        return ""
+    hint = did_you_mean(kind, (*sorted(shape.known_kinds), *sorted(_LATER_KINDS)))
+    message = f"unknown tool kind '{kind}'"
+    shape.findings.error(found, f"{path}.kind", message, hint or _kinds_hint(shape.known_kinds))
+    return ""
+
+
+def _kinds_hint(kinds: Iterable[str]) -> str:
+    return f"kinds are {', '.join(sorted(kinds))}"
+
+
+def _timeout(node: Node) -> Any:
+    for key in ("timeout", "timeout_seconds"):
+        found = node.get(key)
+        if found is not None:
+            return found.data()
+    return None
+
+
+def _side_effects(shape: Shape, node: Node, path: str) -> bool | None:
+    found = node.get("side_effects")
+    if found is None or isinstance(found.value, bool):
+        return found.value if found is not None else None
+    shape.findings.error(found, f"{path}.side_effects", "'side_effects' must be true or false")
+    return None
+
+
+def _action(shape: Shape, when: Any, then: Node, path: str) -> Rule | None:
+    found = then.get("do")
+    action = "continue" if found is None else shape.text(found).strip()
+    if action not in ACTIONS:
+        hint = did_you_mean(action, ACTIONS) or f"actions are {', '.join(ACTIONS)}"
+        shape.findings.error(found or then, f"{path}.do", f"unknown action '{action}'", hint)
+        return None
+    to = shape.name(then.get("to"))
+    if action == "jump" and to is None:
+        shape.findings.error(then, path, "'jump' needs 'to', the label of a task")
+    attempts = then.get("attempts")
+    if attempts is not None and isinstance(attempts.value, (int, float)) and attempts.value < 1:
+        shape.findings.error(attempts, f"{path}.attempts", "'attempts' must be at least 1")
+    backoff = then.get("backoff")
+    if backoff is not None and shape.text(backoff) not in _BACKOFFS:
+        hint = did_you_mean(shape.text(backoff), _BACKOFFS) or f"use {', '.join(_BACKOFFS)}"
+        message = f"unknown backoff '{shape.text(backoff)}' waits the plain delay"
+        shape.findings.warning(backoff, f"{path}.backoff", message, hint)
+    delay = then.get("delay")
+    return Rule(
+        when=when,
+        do=action,  # type: ignore[arg-type]
+        attempts=attempts.data() if attempts is not None else None,
+        backoff=shape.text(backoff) or None,
+        delay=delay.data() if delay is not None else None,
+        to=to,
+        set=shape.assignments(then, path),
+    )
+
+
+def _check_labels(shape: Shape, tasks: list[Task], path: str) -> None:
+    seen: dict[str, Task] = {}
+    for task in tasks:
+        if task.label in seen:
+            message = f"the task label '{task.label}' is used twice"
+            hint = f"first in line {seen[task.label].at.line}"
+            shape.findings.error(task.at, path, message, hint)
+        seen.setdefault(task.label, task)
+
+
+def _check_jumps(shape: Shape, tasks: list[Task], path: str) -> None:
+    labels = [task.label for task in tasks]
+    for task in tasks:
+        for rule in task.rules:
+            if rule.do != "jump" or rule.to is None or rule.to in (*labels, *_BACK):
+                continue
+            hint = did_you_mean(rule.to, labels) or f"labels are {', '.join(labels)}"
+            message = f"'jump' to '{rule.to}', which is no task of this step"
+            shape.findings.error(task.at, path, message, hint)
