@@ -69,7 +69,7 @@ class Projected:
         """The execution rows and the kept states, each once per execution."""
         rows, kept = [], []
         for key, state in self.states.items():
-            data = canonical_json(state)
+            data = encode_state(state)
             checksum = sha256_hex(data)
             rows.append(execution_row(state, checksum=checksum, updated_at=updated_at))
             kept.append(
@@ -152,6 +152,12 @@ def state_key(key: ExecutionKey) -> ProjectionKey:
         projection_type=EXECUTION_STATE,
         execution_id=key[2],
     )
+
+
+def encode_state(state: ExecutionState) -> bytes:
+    """The canonical bytes of a state: what is kept and what its checksum is made over."""
+    # Canonical JSON sorts keys and therefore wants text ones; pending facts are keyed by position.
+    return canonical_json(msgspec.to_builtins(state, str_keys=True))
 
 
 def decode_state(record: ProjectionRecord) -> ExecutionState:
