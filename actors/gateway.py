@@ -9,20 +9,99 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import uvicorn
 
 from noetl_ray.errors import ConfigError, InternalError
+from noetl_ray.submit import SubmitPorts
 from noetl_ray.web import GatewayDeps, create_app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from noetl_ray.clock import Clock
+    from noetl_ray.config.settings import Settings
+    from noetl_ray.credentials.port import CredentialStore
+    from noetl_ray.ids import SnowflakeIds
+    from noetl_ray.locator.keys import Placement
+    from noetl_ray.payloads.port import ObjectStore
+    from noetl_ray.readmodel.port import Queries
+    from noetl_ray.results.store import ResultStore
+    from noetl_ray.wal.port import Log
+    from noetl_ray.web.deps import States
+
 STEP_S = 1.0
 START_S_MAX = 10.0
 STOP_S_MAX = 5
 BACKLOG = 2048
+
+
+class HostPorts(Protocol):
+    """What a host shares with its roles, as far as a gateway needs it."""
+
+    @property
+    def log(self) -> Log:
+        """The log."""
+        ...
+
+    @property
+    def objects(self) -> ObjectStore:
+        """The object store."""
+        ...
+
+    @property
+    def placement(self) -> Placement:
+        """What keys need beside names."""
+        ...
+
+    @property
+    def results(self) -> ResultStore:
+        """The result store."""
+        ...
+
+    @property
+    def credentials(self) -> CredentialStore:
+        """The credential store."""
+        ...
+
+    @property
+    def ids(self) -> SnowflakeIds:
+        """The id source of this process."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+        ...
+
+
+def open_gateway(
+    settings: Settings,
+    ports: HostPorts,
+    queries: Queries,
+    producer: str,
+    states: States | None = None,
+) -> Gateway:
+    """A gateway over what its host has opened; ``states`` adds variables to statuses."""
+    submit = SubmitPorts(
+        log=ports.log,
+        objects=ports.objects,
+        placement=ports.placement,
+        mint=ports.ids.mint,
+        clock=ports.clock,
+        producer=producer,
+    )
+    deps = GatewayDeps(
+        settings=settings,
+        submit=submit,
+        queries=queries,
+        results=ports.results,
+        credentials=ports.credentials,
+        clock=ports.clock,
+        states=states,
+    )
+    return Gateway(deps)
 
 
 class _Server(uvicorn.Server):
@@ -46,16 +125,13 @@ class Gateway:
         self._port = 0
 
     @property
-    def url(self) -> str:
-        """Where it listens; known once it has started."""
-        host = self._deps.settings.gateway.host
+    def url(self) -> str | None:
+        """Where it listens; None until it has started."""
         if self._port == 0:
-            msg = "the gateway has not been started"
-            raise InternalError(msg)
-        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
-        if ":" in shown and not shown.startswith("["):
-            shown = f"[{shown}]"
-        return f"http://{shown}:{self._port}"
+            return None
+        host = self._deps.settings.gateway.host
+        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        return f"http://[{shown}]:{self._port}" if ":" in shown else f"http://{shown}:{self._port}"
 
     async def start(self) -> None:
         """Listen, then serve.
@@ -113,7 +189,7 @@ class Gateway:
         """Where it listens and how many requests it has answered."""
         server = self._server
         answered = server.server_state.total_requests if server else 0
-        return {"url": self.url if self._port else None, "requests": answered}
+        return {"url": self.url, "requests": answered}
 
     def _listen(self) -> socket.socket:
         gateway = self._deps.settings.gateway

@@ -73,6 +73,7 @@ class Execution:
     final_step: str | None = None
     error: dict[str, Any] | None = None
     steps: dict[str, StepStatus] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
     event_count: int = 0
     last_position: int = 0
     parent_execution_id: int | None = None
@@ -98,7 +99,11 @@ class ExecutionStatus:
     completed: bool
     """Whether it has ended, well or not."""
     failed: bool
+    path: str | None = None
     current_step: str | None = None
+    final_step: str | None = None
+    steps: dict[str, StepStatus] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
     running_steps: tuple[str, ...] = ()
     completed_steps: tuple[str, ...] = ()
     failed_steps: tuple[str, ...] = ()
