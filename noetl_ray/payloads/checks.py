@@ -11,6 +11,7 @@ from noetl_ray.errors import ObjectMissingError, StoreError, StoreUnavailableErr
 KEY_BYTES_MAX = 1_024
 """What S3 allows."""
 
+_NO_SUCH_OBJECT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _DRIVERS = frozenset({"aiobotocore", "aiohttp", "botocore", "fsspec", "s3fs"})
 
 
@@ -43,9 +44,9 @@ def map_error(error: Exception, action: str, key: str) -> StoreError | None:
     detail = f"cannot {action} {key}: {type(error).__name__}: {error}"
     if isinstance(error, StoreError):
         return error
-    if isinstance(error, FileNotFoundError):
-        return ObjectMissingError(f"no object at {key}") if action == "read" else StoreError(detail)
-    if isinstance(error, PermissionError):
+    if isinstance(error, _NO_SUCH_OBJECT) and action == "read":
+        return ObjectMissingError(f"no object at {key}")
+    if isinstance(error, FileNotFoundError | PermissionError):
         return StoreError(detail)
     if isinstance(error, OSError | TimeoutError):
         return StoreUnavailableError(detail)

@@ -11,27 +11,89 @@ from noetl_ray.results.redact import (
     mask_marked,
 )
 
-
-@pytest.mark.parametrize(
+SHAPED = [
+    "password",
+    "passwd",
+    "pwd",
+    "db_password",
+    "dbPassword",
+    "PASSWORD",
+    "user-password",
+    "passphrase",
+    "secret",
+    "client_secret",
+    "clientSecret",
+    "aws_secret_access_key",
+    "token",
+    "access_token",
+    "accessToken",
+    "refresh_token",
+    "id_token",
+    "X-Auth-Token",
+    "x-amz-security-token",
+    "apiKey",
+    "api_key",
+    "apikey",
+    "X-API-Key",
+    "authorization",
+    "Authorization",
+    "Proxy-Authorization",
+    "private_key",
+    "privateKey",
+    "connection_string",
+    "connectionString",
+    "dsn",
+    "cookie",
+    "Set-Cookie",
+    "cookies",
+    "session_id",
+    "sessionId",
+    "JSESSIONID",
+    "PHPSESSID",
+    "session_token",
+    "credentials",
+    "jwt",
+    "APIKey",
+    "csrf_token",
+]
+HARMLESS = [
+    "tokens_used",
+    "max_tokens",
+    "total_tokens",
+    "tokens",
+    "token_type",
+    "token_count",
+    "page_token",
+    "nextPageToken",
+    "next_token",
+    "NextToken",
+    "continuation_token",
+    "sync_token",
+    "eos_token",
+    "primary_key",
+    "idempotency_key",
     "key",
-    """password passwd pwd db_password dbPassword PASSWORD user-password passphrase secret
-    client_secret clientSecret aws_secret_access_key token access_token accessToken refresh_token
-    id_token X-Auth-Token x-amz-security-token apiKey api_key apikey X-API-Key authorization
-    Authorization Proxy-Authorization private_key privateKey connection_string connectionString
-    dsn cookie Set-Cookie cookies session_id sessionId JSESSIONID PHPSESSID session_token credentials jwt
-    APIKey csrf_token""".split(),
-)
+    "session",
+    "secretary",
+    "secret_name",
+    "passwordless",
+    "author",
+    "authorized",
+    "cookie_count",
+    "monkey",
+    "keys",
+    "partition_key",
+    "expires_in",
+    "user",
+]
+
+
+@pytest.mark.parametrize("key", SHAPED)
 def test_sec_1_credential_shaped(key):
     assert is_credential_key(key)
 
 
-@pytest.mark.parametrize(
-    "key",
-    """tokens_used max_tokens total_tokens tokens token_type token_count page_token nextPageToken
-    next_token NextToken continuation_token sync_token eos_token primary_key idempotency_key key
-    session secretary secret_name passwordless author authorized cookie_count monkey keys
-    partition_key expires_in user""".split(),
-)
+@pytest.mark.parametrize("key", HARMLESS)
 def test_sec_1_harmless(key):
     assert not is_credential_key(key)
 
