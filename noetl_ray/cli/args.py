@@ -203,8 +203,8 @@ def _count(text: str) -> int:
     return number
 
 
-def _execution_id(text: str) -> str:
+def _execution_id(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) >= 1 << 63:
         msg = f"{text!r} is not an execution id: it is a whole number, see `noetl-ray list`"
         raise argparse.ArgumentTypeError(msg)
-    return text
+    return int(text)

@@ -95,16 +95,17 @@ async def _run(
     context: Context, gateway: Gateway, text: str, api_url: str
 ) -> tuple[int, dict[str, Any]]:
     async with open_client(context, gateway) as client:
-        execution_id = str(await client.submit(playbook_text=text, workload={"api_url": api_url}))
+        started = await client.submit(playbook=text, workload={"api_url": api_url})
+        execution_id = started.execution_id
         context.say(f"execution {execution_id}")
         code, status = await watch(context, client, execution_id, timeout_s=DEMO_TIMEOUT_S)
         if code == COMPLETED and not context.json:
             await _show_rows(context, client, execution_id, status)
-        return code, {"execution_id": execution_id, **status}
+        return code, status
 
 
 async def _show_rows(
-    context: Context, client: Client, execution_id: str, status: dict[str, Any]
+    context: Context, client: Client, execution_id: int, status: dict[str, Any]
 ) -> None:
     """The rows of the last step that gave any."""
     last = status.get("final_step")
@@ -115,7 +116,7 @@ async def _show_rows(
             found = await client.result(execution_id, name)
         except NoetlError:
             continue  # Not every step gives something.
-        table = data_table(found.get("data", found) if isinstance(found, dict) else found)
+        table = data_table(found)
         if table is not None:
             context.out.print(f"\nwhat step {name} gave:", markup=False, highlight=False)
             context.out.print(table)

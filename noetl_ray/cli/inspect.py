@@ -12,6 +12,7 @@ from noetl_ray.cli.render import (
     event_line,
     executions_table,
     log_line,
+    plain,
     status_view,
 )
 
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
 def list_executions(context: Context) -> int:
     """Executions, newest first."""
     args = context.args
-    rows = ask(
+    found = ask(
         context,
         lambda client: client.executions(status=args.status, path=args.path, limit=args.limit),
     )
+    rows = [plain(each) for each in found]
     if context.json:
         for row in rows:
             context.emit(row)
@@ -41,7 +43,7 @@ def list_executions(context: Context) -> int:
 
 def status(context: Context) -> int:
     """One execution."""
-    found = ask(context, lambda client: client.status(context.args.id))
+    found = plain(ask(context, lambda client: client.execution(context.args.id)))
     if context.json:
         context.emit(found)
     else:
@@ -78,12 +80,11 @@ def result(context: Context) -> int:
     if context.json:
         context.emit(found)
         return COMPLETED
-    data = found.get("data", found) if isinstance(found, dict) else found
-    table = data_table(data)
+    table = data_table(found)
     if table is not None:
         context.out.print(table)
     else:
-        text = json.dumps(data, indent=2, default=str, ensure_ascii=False)
+        text = json.dumps(found, indent=2, default=str, ensure_ascii=False)
         context.out.print(text, markup=False, highlight=context.out.is_terminal, soft_wrap=True)
     return COMPLETED
 
@@ -91,9 +92,9 @@ def result(context: Context) -> int:
 def cancel(context: Context) -> int:
     """Ask an execution to stop."""
     args = context.args
-    answer = ask(context, lambda client: client.cancel(args.id, args.reason))
+    ask(context, lambda client: client.cancel(args.id, args.reason))
     if context.json:
-        context.emit(answer if isinstance(answer, dict) else {"execution_id": args.id})
+        context.emit({"execution_id": str(args.id), "status": "cancel requested"})
     else:
         context.say(f"execution {args.id} was asked to stop; see: noetl-ray status {args.id}")
     return COMPLETED
@@ -101,8 +102,7 @@ def cancel(context: Context) -> int:
 
 def rerun(context: Context) -> int:
     """Run again; the answer is the new id."""
-    answer = ask(context, lambda client: client.rerun(context.args.id))
-    new = answer.get("execution_id") if isinstance(answer, dict) else answer
+    new = ask(context, lambda client: client.rerun(context.args.id)).execution_id
     if context.json:
         context.emit({"execution_id": str(new)})
     else:
@@ -122,7 +122,8 @@ def _stream(
     async def show() -> int:
         shown = 0
         async with open_client(context, gateway) as client:
-            async for item in source(client):
+            async for found in source(client):
+                item = plain(found)
                 shown += 1
                 if context.json:
                     context.emit(item)

@@ -118,11 +118,9 @@ def step_lines(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list
 
 
 def steps_of(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Steps by name, whether the gateway gave a mapping or a list."""
-    steps = status.get("steps") or {}
-    if isinstance(steps, list):
-        return {str(item.get("step") or item.get("name")): item for item in steps}
-    return {str(name): step for name, step in steps.items() if isinstance(step, dict)}
+    """Steps by name in the order they were entered."""
+    found = (status.get("steps") or {}).items()
+    return dict(sorted(found, key=lambda item: str(item[1].get("entered_at") or "~")))
 
 
 def counters_text(status: Mapping[str, Any]) -> str:
@@ -147,18 +145,14 @@ def error_text(error: Any) -> str:
     return str(error)
 
 
-def event_line(item: Mapping[str, Any]) -> str:
+def event_line(event: Mapping[str, Any]) -> str:
     """One event: position, time, type and what it is about."""
-    event = item.get("event") if isinstance(item.get("event"), dict) else item
-    assert event is not None
-    about = [
-        str(value)
-        for value in (event.get("step"), event.get("command_id"), event.get("frame_id"))
-        if value
-    ]
-    error = error_text((event.get("payload") or {}).get("error") or event.get("error"))
+    payload = event.get("payload") or {}
+    about = [str(payload["step"])] if payload.get("step") else []
+    about += [str(event[key]) for key in ("command_id", "frame_id") if event.get(key)]
+    error = error_text(payload.get("error"))
     words = [
-        str(item.get("position", "")).rjust(7),
+        str(event.get("position", "")).rjust(7),
         short_time(event.get("event_time")),
         str(event.get("event_type", "")).ljust(26),
         " ".join(about),
@@ -167,36 +161,29 @@ def event_line(item: Mapping[str, Any]) -> str:
     return "  ".join(word for word in words if word).rstrip()
 
 
-def log_line(item: Mapping[str, Any]) -> str:
+def log_line(line: Mapping[str, Any]) -> str:
     """One printed line with where it came from."""
-    nested = item.get("line")
-    line: Mapping[str, Any] = nested if isinstance(nested, dict) else item
-    text = line.get("text", nested if isinstance(nested, str) else "")
     where = "/".join(str(line[key]) for key in ("step", "task") if line.get(key))
     mark = "!" if line.get("stream") == "stderr" else "|"
-    return f"{where} {mark} {text}"
+    return f"{where} {mark} {line.get('text', '')}"
 
 
-def problem_line(problem: Any) -> str:
-    """A finding of the playbook check as ``file:line:column: message``."""
-    found = as_mapping(problem)
-    place = ":".join(
-        str(found[key])
-        for key in ("file", "source", "line", "column")
-        if found.get(key) not in (None, "", 0)
-    )
-    path = f" (at {found['path']})" if found.get("path") else ""
-    advice = f"; {found['hint']}" if found.get("hint") else ""
-    return f"{place}{': ' if place else ''}{found.get('message', problem)}{path}{advice}"
+def problem_line(problem: Mapping[str, Any], source: str = "") -> str:
+    """A finding of the playbook check as ``file:line:column: severity: message``."""
+    place = [source] if source else []
+    place += [str(problem[key]) for key in ("line", "column") if problem.get(key)]
+    words = [":".join(place), str(problem.get("severity") or ""), str(problem.get("message"))]
+    advice = f" ({problem['hint']})" if problem.get("hint") else ""
+    return ": ".join(word for word in words if word) + advice
 
 
-def as_mapping(value: Any) -> dict[str, Any]:
-    """A mapping or a dataclass as a plain mapping."""
-    if isinstance(value, dict):
-        return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    return {"message": str(value)}
+def plain(value: Any) -> dict[str, Any]:
+    """A value of the client as a mapping; ids are text, because programs in between lose digits."""
+    found = dataclasses.asdict(value)
+    return {
+        name: str(item) if name.endswith("_id") and isinstance(item, int) else item
+        for name, item in found.items()
+    }
 
 
 def data_table(data: Any) -> RenderableType | None:

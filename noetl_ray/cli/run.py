@@ -25,7 +25,7 @@ from noetl_ray.cli.context import (
     open_client,
     read_input,
 )
-from noetl_ray.cli.render import is_terminal, status_of, status_view, step_lines
+from noetl_ray.cli.render import is_terminal, plain, status_of, status_view, step_lines
 from noetl_ray.cli.setup import checked_playbook
 from noetl_ray.errors import LogUnavailableError, NotFoundError, StoreUnavailableError, UsageError
 
@@ -56,9 +56,9 @@ def submit(context: Context) -> int:
     workload = workload_of(context.args)
     execution_id = ask(context, lambda client: _submit(context, client, text, workload))
     if context.json:
-        context.emit({"execution_id": execution_id})
+        context.emit({"execution_id": str(execution_id)})
     else:
-        context.out.print(execution_id, highlight=False)
+        context.out.print(str(execution_id), highlight=False)
         context.say(f"follow it with: noetl-ray status {execution_id}")
     return COMPLETED
 
@@ -115,7 +115,7 @@ def workload_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 async def watch(
-    context: Context, client: Client, execution_id: str, *, timeout_s: float | None = None
+    context: Context, client: Client, execution_id: int, *, timeout_s: float | None = None
 ) -> tuple[int, dict[str, Any]]:
     """Show an execution until it ends; returns the exit code and the last status."""
     watcher = _Watcher(context, client, execution_id, timeout_s)
@@ -129,32 +129,33 @@ async def _run(context: Context, gateway: Gateway, text: str, workload: dict[str
         context.say(f"execution {execution_id}")
         code, status = await watch(context, client, execution_id, timeout_s=context.args.timeout)
     if context.json:
-        context.emit({"execution_id": execution_id, **status})
+        context.emit(status)
     return code
 
 
-async def _submit(context: Context, client: Client, text: str, workload: dict[str, Any]) -> str:
-    return str(
-        await client.submit(
-            playbook_text=text,
-            workload=workload,
-            idempotency_key=context.args.idempotency_key,
-        )
+async def _submit(context: Context, client: Client, text: str, workload: dict[str, Any]) -> int:
+    started = await client.submit(
+        playbook=text, workload=workload, idempotency_key=context.args.idempotency_key
     )
+    for warning in started.warnings:
+        context.say(f"warning: {warning}")
+    if started.duplicate:
+        context.say("this idempotency key was used before; this is that execution")
+    return started.execution_id
 
 
 class _Watcher:
     """One execution being watched: what was seen, and what the person asked for meanwhile."""
 
     def __init__(
-        self, context: Context, client: Client, execution_id: str, timeout_s: float | None
+        self, context: Context, client: Client, execution_id: int, timeout_s: float | None
     ) -> None:
         self._context = context
         self._client = client
         self._id = execution_id
         self._began = time.monotonic()
         self._timeout_s = timeout_s
-        self._status: dict[str, Any] = {"execution_id": execution_id, "status": "SUBMITTED"}
+        self._status: dict[str, Any] = {"execution_id": str(execution_id), "status": "SUBMITTED"}
         self._answered = self._began
         self._presses = 0
         self._woken = asyncio.Event()
@@ -190,7 +191,7 @@ class _Watcher:
 
     async def _look(self) -> None:
         try:
-            status = dict(await self._client.status(self._id))
+            status = plain(await self._client.execution(self._id))
         except (NotFoundError, LogUnavailableError, StoreUnavailableError):
             # Just submitted and not projected yet, or the gateway restarts: it comes back.
             if _since(self._answered) > OUTAGE_MAX_S:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from noetl_ray.cli.context import COMPLETED, ask, read_input
-from noetl_ray.cli.render import as_mapping, cut
+from noetl_ray.cli.render import cut, plain
 from noetl_ray.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _add(context: Context) -> int:
     ask(
         context,
         lambda client: client.credential_add(
-            args.name, type=args.type, data=data, description=args.description
+            args.name, args.type, data, description=args.description
         ),
     )
     if context.json:
@@ -49,7 +49,7 @@ def _add(context: Context) -> int:
 
 
 def _list(context: Context) -> int:
-    found = [as_mapping(item) for item in ask(context, lambda client: client.credential_list())]
+    found = [plain(each) for each in ask(context, lambda client: client.credential_list())]
     if context.json:
         for item in found:
             context.emit(item)
@@ -73,7 +73,7 @@ def _list(context: Context) -> int:
 def _remove(context: Context) -> int:
     name = context.args.name
     removed = ask(context, lambda client: client.credential_remove(name))
-    if removed is False:
+    if not removed:
         msg = f"there is no credential {name!r}; see them with: noetl-ray credential list"
         raise NotFoundError(msg)
     if context.json:

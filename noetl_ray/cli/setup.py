@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from noetl_ray import __version__
 from noetl_ray.cli.context import COMPLETED, FAILED, read_input
-from noetl_ray.cli.render import as_mapping, problem_line
+from noetl_ray.cli.render import problem_line
 from noetl_ray.errors import PlaybookError
 
 if TYPE_CHECKING:
@@ -54,18 +54,19 @@ def down(context: Context) -> int:
 
 
 def validate(context: Context) -> int:
-    """Check a playbook offline: 0 when it is sound, 1 when it has problems."""
+    """Check a playbook offline: 0 when it can run, 1 when it cannot; warnings do not count."""
     source = context.args.playbook
     problems = _problems(read_input(source), source)
+    bad = _errors(problems)
     if context.json:
-        context.emit({"valid": not problems, "problems": [as_mapping(item) for item in problems]})
-    elif problems:
-        for problem in problems:
-            context.out.print(problem_line(problem), markup=False, highlight=False, soft_wrap=True)
-        context.say(f"{len(problems)} problem{'s' if len(problems) > 1 else ''}")
-    else:
-        context.say(f"{source}: no problems")
-    return FAILED if problems else COMPLETED
+        context.emit({"valid": not bad, "problems": problems})
+        return FAILED if bad else COMPLETED
+    for problem in problems:
+        line = problem_line(problem, source)
+        context.out.print(line, markup=False, highlight=False, soft_wrap=True)
+    warnings = len(problems) - len(bad)
+    context.say(f"{source}: {_counted(len(bad), 'error')}, {_counted(warnings, 'warning')}")
+    return FAILED if bad else COMPLETED
 
 
 def version(context: Context) -> int:
@@ -86,13 +87,25 @@ def checked_playbook(context: Context) -> str:
     source = context.args.playbook
     text = read_input(source)
     problems = _problems(text, source)
-    if problems:
-        msg = f"{source} cannot be run"
-        raise PlaybookError(msg, [as_mapping(problem) for problem in problems])
+    bad = _errors(problems)
+    if bad:
+        msg = f"{source} cannot be run: {_counted(len(bad), 'error')}"
+        raise PlaybookError(msg, problems)
+    for problem in problems:
+        context.say(problem_line(problem, source))
     return text
 
 
-def _problems(text: str, source: str) -> list[object]:
+def _problems(text: str, source: str) -> list[dict[str, Any]]:
     from noetl_ray.dsl.parse import check_playbook
 
-    return list(check_playbook(text, source="stdin" if source == "-" else source))
+    found = check_playbook(text, source="stdin" if source == "-" else source)
+    return [problem.to_dict() for problem in found]
+
+
+def _errors(problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [problem for problem in problems if problem["severity"] == "error"]
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

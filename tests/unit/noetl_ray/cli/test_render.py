@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from noetl_ray.cli import render
+from noetl_ray.client import Execution
 
 STATUS: dict[str, Any] = {
     "execution_id": "42",
@@ -54,14 +55,15 @@ def test_step_lines_show_only_what_changed() -> None:
     assert render.step_lines(after, after) == []
 
 
-@pytest.mark.parametrize("status", [{}, {"steps": None}, {"steps": []}, {"status": None}])
+@pytest.mark.parametrize("status", [{}, {"steps": None}, {"steps": {}}, {"status": None}])
 def test_thin_answers_do_not_break_the_view(status: dict[str, Any]) -> None:
     assert "UNKNOWN" in shown(render.status_view(status))
     assert render.is_terminal(status) is False
 
 
-def test_steps_may_be_a_list() -> None:
-    assert render.steps_of({"steps": [{"step": "a"}, {"name": "b"}]}).keys() == {"a", "b"}
+def test_steps_stand_in_the_order_they_were_entered() -> None:
+    steps = {"b": {"entered_at": "2"}, "a": {"entered_at": "3"}, "c": {}, "d": {"entered_at": "1"}}
+    assert list(render.steps_of({"steps": steps})) == ["d", "b", "a", "c"]
 
 
 @pytest.mark.parametrize(
@@ -78,31 +80,33 @@ def test_error_text(error: Any, text: str) -> None:
     assert render.error_text(error) == text
 
 
-def test_events_flat_or_nested() -> None:
+def test_an_event_in_one_line() -> None:
     event = {
+        "position": 7,
         "event_type": "step.done",
         "event_time": "2026-01-02T03:04:05.678Z",
-        "step": "load",
-        "payload": {"error": {"message": "bad"}},
+        "payload": {"step": "load", "error": {"message": "bad"}},
     }
-    for item in ({"position": 7, "event": event}, {"position": 7, **event}):
-        line = render.event_line(item)
-        assert line.split() == ["7", "2026-01-02", "03:04:05", "step.done", "load", "bad"]
+    line = render.event_line(event)
+    assert line.split() == ["7", "2026-01-02", "03:04:05", "step.done", "load", "bad"]
 
 
-def test_log_lines_flat_or_nested() -> None:
+def test_a_printed_line() -> None:
     line = {"step": "load", "task": "fetch", "stream": "stdout", "text": "hello"}
     assert render.log_line(line) == "load/fetch | hello"
-    assert render.log_line({"log_id": 1, "line": {**line, "stream": "stderr"}}) == (
-        "load/fetch ! hello"
-    )
-    assert render.log_line({"step": "load", "line": "hello"}) == "load | hello"
+    assert render.log_line({**line, "stream": "stderr"}) == "load/fetch ! hello"
 
 
 def test_problem_lines() -> None:
-    problem = {"source": "p.yaml", "line": 3, "column": 5, "message": "no step", "path": "next"}
-    assert render.problem_line(problem) == "p.yaml:3:5: no step (at next)"
-    assert render.problem_line("just text") == "just text"
+    problem = {"severity": "error", "line": 3, "column": 5, "message": "no step", "hint": "add it"}
+    assert render.problem_line(problem, "p.yaml") == "p.yaml:3:5: error: no step (add it)"
+    assert render.problem_line({"message": "just text"}) == "just text"
+
+
+def test_ids_leave_as_text() -> None:
+    found = render.plain(Execution(execution_id=2**60, status="RUNNING"))
+    assert found["execution_id"] == str(2**60)
+    assert found["parent_execution_id"] is None
 
 
 def test_rows_become_a_table() -> None:
