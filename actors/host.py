@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from actors.options import DEFAULT_FACTORY, HostSpec, wanted_hosts
 from actors.supervisor import HostDirectory, Supervisor
 from noetl_ray.config.convert import from_dict
-from noetl_ray.errors import InternalError
+from noetl_ray.errors import InternalError, NoetlError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +40,10 @@ STOP_S = 10.0
 class HostRuntime(Protocol):
     """The roles of one host, opened."""
 
-    gateway_url: str | None
+    @property
+    def gateway_url(self) -> str | None:
+        """Address of the gateway when it runs here."""
+        ...
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run all roles until told to stop; raises when one fails."""
@@ -93,7 +96,7 @@ class HostActor:
         return f"Host({self._spec.name}: {' '.join(self._spec.roles)})"
 
     async def open(self) -> dict[str, Any]:
-        """Wait until the roles run, or have failed; starting them needs no call.
+        """Wait until the roles are opened, or have failed; opening them needs no call.
 
         Returns:
             The same as :meth:`health`.
@@ -106,12 +109,12 @@ class HostActor:
         return {
             "host": self._spec.name,
             "roles": list(self._spec.roles),
-            "state": self._state,
+            "state": self._shown_state(),
             "error": self._error,
             "incarnation": self._incarnation,
             "pid": os.getpid(),
             "beat_age_s": round(time.monotonic() - self._beat, 3),
-            "gateway_url": self._runtime.gateway_url if self._runtime else None,
+            "gateway_url": self._url(),
             "log": _log_path(),
             "hosts_remade": self._supervisor.created if self._supervisor else 0,
         }
@@ -123,7 +126,7 @@ class HostActor:
 
     async def gateway_url(self) -> str | None:
         """Address of the gateway when it runs here."""
-        return self._runtime.gateway_url if self._runtime else None
+        return self._url()
 
     async def pid(self) -> int:
         """Process id of this host."""
@@ -144,6 +147,19 @@ class HostActor:
         self._stopping.set()
         done, _ = await asyncio.wait({self._main}, timeout=wait_s)
         return bool(done)
+
+    def _url(self) -> str | None:
+        try:
+            return self._runtime.gateway_url if self._runtime else None
+        except NoetlError:
+            # A gateway that has not begun to listen has no address yet.
+            return None
+
+    def _shown_state(self) -> str:
+        # Roles start after they are opened; only the gateway shows from outside that it has.
+        if self._state == "running" and "gateway" in self._spec.roles and not self._url():
+            return "starting"
+        return self._state
 
     async def _live(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from actors import ray_head, state_file
@@ -44,6 +46,21 @@ def test_the_state_file_is_private_and_complete(local_set):
     assert data["nats_token"]
     assert all(item["started"] for item in data["processes"])
     assert stat.S_IMODE(Path(local_set.data_dir, "ray.token").stat().st_mode) == 0o600
+
+
+def test_the_demo_database_is_there_and_registered_as_a_credential(local_set):
+    first = Path(local_set.data_dir, "posted.jsonl").read_text().splitlines()[0]
+    credential = json.loads(first)
+    assert (credential["name"], credential["type"]) == ("pg_local", "postgres")
+
+    async def ask():
+        connection = await asyncpg.connect(credential["data"]["dsn"])
+        try:
+            return await connection.fetchval("SELECT current_database()")
+        finally:
+            await connection.close()
+
+    assert asyncio.run(ask()) == "demo_noetl"
 
 
 def test_ray_listens_on_loopback_only(local_set):
