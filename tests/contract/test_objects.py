@@ -1,3 +1,5 @@
+"""The object contract over a real S3 server."""
+
 from __future__ import annotations
 
 import uuid

@@ -1,3 +1,5 @@
+"""The materializer over memory adapters, with a store that fails when told."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""Physical keys are derivable anywhere, invertible, and stay below their root."""
+
 from __future__ import annotations
 
 import subprocess

@@ -1,3 +1,5 @@
+"""Resource locators read back and refuse queries, fragments and odd shapes."""
+
 from __future__ import annotations
 
 import pytest

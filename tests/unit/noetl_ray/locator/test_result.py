@@ -1,3 +1,5 @@
+"""Result names read back, never collide, and refuse every other grammar."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Segments have one spelling and never become a path."""
+
 from __future__ import annotations
 
 import pytest

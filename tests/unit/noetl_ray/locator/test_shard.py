@@ -1,3 +1,5 @@
+"""The shard function against published and pinned vectors."""
+
 from __future__ import annotations
 
 from collections import Counter

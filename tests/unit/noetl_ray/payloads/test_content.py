@@ -1,3 +1,5 @@
+"""Content-addressed payloads: once per scope, checked on reading."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The object contract for the adapters that need no server, and their own edges."""
+
 from __future__ import annotations
 
 import uuid

@@ -1,3 +1,5 @@
+"""Feather and JSON bytes: mapped without copies, broken ones told as ours."""
+
 from __future__ import annotations
 
 import pyarrow as pa

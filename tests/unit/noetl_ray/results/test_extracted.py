@@ -1,3 +1,5 @@
+"""The extracted block keeps its budget and marks what it lacks."""
+
 from __future__ import annotations
 
 import pytest

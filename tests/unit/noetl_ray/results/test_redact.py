@@ -1,3 +1,5 @@
+"""Which keys are credential-shaped, and that nothing known slips through."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The exact shape of payload.result."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Persist before emit, load by name, secrets in the tier, tenants apart."""
+
 from __future__ import annotations
 
 import pytest

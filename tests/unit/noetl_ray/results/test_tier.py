@@ -1,3 +1,5 @@
+"""The tier decision: budget, shapes, and equal bytes everywhere."""
+
 from __future__ import annotations
 
 import subprocess
