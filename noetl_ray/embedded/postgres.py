@@ -19,6 +19,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,8 @@ _SOCKET_PATH_BYTES_MAX = 103
 """The kernel's limit is 107 on Linux and 103 on macOS; the smaller one fits both."""
 _START_TIMEOUT_S = 60
 _STOP_TIMEOUT_S = 30
+_TRIES_AFTER_KILL = 10
+_PAUSE_AFTER_KILL_S = 0.5
 
 _SETTINGS = {
     "listen_addresses": "",
@@ -206,15 +209,35 @@ class _Home:
 
     def launch(self) -> None:
         """Start the daemon and wait until it takes connections."""
-        # No living postmaster owns this file (running_pid said so), yet its number may meanwhile be
-        # another process, for which Postgres would refuse to start.
-        (self.cluster / "postmaster.pid").unlink(missing_ok=True)
         if self.socket_dir != self.cluster:
             self._own_directory(self.socket_dir)
         self.log.touch()
         if (account := _account()) is not None:
             os.chown(self.log, account.pw_uid, account.pw_gid)
-        self.run("pg_ctl", "start", "-w", "-t", str(_START_TIMEOUT_S), "-l", str(self.log))
+        tries = _TRIES_AFTER_KILL if self._clear_leftovers() else 1
+        for left in reversed(range(tries)):
+            try:
+                self.run("pg_ctl", "start", "-w", "-t", str(_START_TIMEOUT_S), "-l", str(self.log))
+            except StoreUnavailableError:
+                if not left:
+                    raise
+                # Children of a killed server need a moment to notice; until then Postgres refuses.
+                time.sleep(_PAUSE_AFTER_KILL_S)
+            else:
+                return
+
+    def _clear_leftovers(self) -> bool:
+        """Remove the lock files of a server that was killed; returns whether there were any.
+
+        No living server owns them (``running_pid`` said so), yet their process id may be a zombie
+        or another process by now, and Postgres would take either for a running server. What guards
+        the data itself, its shared memory, is not touched.
+        """
+        files = (self.cluster / "postmaster.pid", self.socket_dir / f"{_SOCKET_NAME}.lock")
+        found = [file for file in files if file.exists()]
+        for file in found:
+            file.unlink()
+        return bool(found)
 
     def ensure_role_and_database(self) -> None:
         """Our role is no superuser, so that row-level security binds it (TEN-3)."""

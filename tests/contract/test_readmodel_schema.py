@@ -1,0 +1,173 @@
+"""The schema on a real Postgres: migrations, isolation beneath queries, events that only grow."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from noetl_ray.errors import StoreError, StoreUnavailableError
+from noetl_ray.readmodel.postgres_queries import PostgresQueries
+from noetl_ray.readmodel.postgres_store import PostgresProjectionStore
+from noetl_ray.readmodel.records import ProjectionBatch
+from noetl_ray.readmodel.schema import Migration, drop_schema, migrate, migrations
+from noetl_ray.testing.readmodel_samples import (
+    HOME,
+    OTHER_TENANT,
+    execution,
+    line,
+    mark,
+    projection,
+    rows_of,
+)
+from noetl_ray.testing.samples import sample_event
+
+pytestmark = [pytest.mark.contract, pytest.mark.asyncio]
+
+
+@pytest_asyncio.fixture
+async def store(postgres_dsn):
+    store = await PostgresProjectionStore.open(postgres_dsn)
+    yield store
+    await store.close()
+
+
+@pytest_asyncio.fixture
+async def connection(postgres_dsn):
+    connection = await asyncpg.connect(postgres_dsn)
+    yield connection
+    await connection.close()
+
+
+async def test_migrating_twice_changes_nothing(postgres_dsn, connection):
+    before = await connection.fetch("SELECT * FROM noetl.schema_version")
+    assert await migrate(postgres_dsn) == len(migrations())
+    assert await connection.fetch("SELECT * FROM noetl.schema_version") == before
+
+
+async def test_many_may_migrate_at_once(empty_postgres_dsn):
+    versions = await asyncio.gather(*(migrate(empty_postgres_dsn) for _ in range(5)))
+    assert set(versions) == {len(migrations())}
+
+
+async def test_a_newer_schema_is_refused(postgres_dsn):
+    newer = [*migrations(), Migration(version=900, name="later", sql="SELECT 1")]
+    assert await migrate(postgres_dsn, newer) == 900
+    with pytest.raises(StoreError, match="schema 900, this code knows"):
+        await migrate(postgres_dsn)
+
+
+async def test_a_changed_migration_is_refused(postgres_dsn):
+    changed = [Migration(version=1, name="base", sql="SELECT 2")]
+    with pytest.raises(StoreError, match="other text"):
+        await migrate(postgres_dsn, changed)
+
+
+async def test_a_broken_migration_leaves_nothing(empty_postgres_dsn):
+    broken = [*migrations(), Migration(version=2, name="bad", sql="CREATE TABLE noetl.event (a)")]
+    with pytest.raises(StoreError):
+        await migrate(empty_postgres_dsn, broken)
+    assert await migrate(empty_postgres_dsn) == len(migrations())
+
+
+async def test_dropping_what_is_not_there_is_no_error(empty_postgres_dsn):
+    await drop_schema(empty_postgres_dsn)
+
+
+async def test_a_missing_server_is_unavailable(tmp_path):
+    with pytest.raises(StoreUnavailableError):
+        await migrate(f"postgresql://noetl@/noetl?host={tmp_path}")
+    queries = await PostgresQueries.open(f"postgresql://noetl@/noetl?host={tmp_path}")
+    with pytest.raises(StoreUnavailableError):
+        await queries.executions(HOME)
+    await queries.close()
+
+
+async def test_ten_3_a_connection_sees_only_the_scope_it_states(store, connection):
+    await store.commit(
+        ProjectionBatch(
+            checkpoints=(mark(3),),
+            events=rows_of(3, sample_event(1)),
+            executions=(execution(3), execution(3, scope=OTHER_TENANT)),
+            projections=(projection(3),),
+            lines=(line(1, "x"),),
+        )
+    )
+
+    async def seen():
+        return [
+            await connection.fetchval(f"SELECT count(*) FROM noetl.{table}")
+            for table in ("event", "execution", "projection", "task_log")
+        ]
+
+    assert await seen() == [0, 0, 0, 0], "no scope, no rows"
+    await connection.execute(
+        "SELECT set_config('noetl.tenant_id', 'default', false), "
+        "set_config('noetl.organization_id', 'default', false)"
+    )
+    assert await seen() == [1, 1, 1, 1]
+    await connection.execute("SELECT set_config('noetl.organization_id', 'other', false)")
+    assert await seen() == [0, 0, 0, 0]
+    await connection.execute("SET noetl.operator = 'on'")
+    assert await seen() == [1, 2, 1, 1]
+
+
+async def test_a_connection_for_queries_cannot_write(connection):
+    await connection.execute(
+        "SELECT set_config('noetl.tenant_id', 'default', false), "
+        "set_config('noetl.organization_id', 'default', false)"
+    )
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await connection.execute(
+            "INSERT INTO noetl.playbook (tenant_id, organization_id, path, version, digest, "
+            "position, registered_at) VALUES ('default', 'default', 'p', 1, 'd', 1, now())"
+        )
+
+
+async def test_env_10_events_are_never_changed(store, connection):
+    await store.commit(ProjectionBatch(checkpoints=(mark(3),), events=rows_of(3, sample_event(1))))
+    await connection.execute("SET noetl.operator = 'on'")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await connection.execute("UPDATE noetl.event SET producer = 'x'")
+    triggers = await connection.fetchval(
+        "SELECT count(*) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid "
+        "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'noetl'"
+    )
+    assert triggers == 0
+
+
+@pytest.mark.parametrize("column", ["stage_id", "frame_id", "command_id"])
+async def test_env_13_lineage_is_read_through_an_index(connection, column):
+    await connection.execute("SET enable_seqscan = off")
+    plan = await connection.fetch(
+        f"EXPLAIN SELECT * FROM noetl.event WHERE execution_id = 7 AND {column} = 'x' "
+        "ORDER BY position DESC LIMIT 5"
+    )
+    text = "\n".join(row[0] for row in plan)
+    assert f"event_{column.removesuffix('_id')}" in text
+    assert "Sort" not in text
+
+
+async def test_prs_2_out_of_order_delivery_ends_like_in_order(store):
+    order = [5, 1, 9, 3, 9, 7, 2]
+    for version in order:
+        await store.save_projection(projection(version))
+    assert await store.load_projection(projection(9).key) == projection(9)
+    assert store.stale == 5
+
+
+async def test_prj_13_an_execution_is_answered_fast(postgres_dsn, store):
+    rows = tuple(execution(3, execution_id=number) for number in range(1, 2001))
+    await store.commit(ProjectionBatch(checkpoints=(mark(3),), executions=rows))
+    queries = await PostgresQueries.open(postgres_dsn)
+    loop = asyncio.get_running_loop()
+    took = []
+    for number in range(1, 301):
+        started = loop.time()
+        assert await queries.execution(HOME, number) is not None
+        took.append(loop.time() - started)
+    await queries.close()
+    took.sort()
+    assert took[int(len(took) * 0.99) - 1] < 0.010
