@@ -8,20 +8,18 @@ apart by start time, and the processes that carry this set's mark.
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 
 from actors import ray_head, state_file
+from actors.driver import HostsDriver
 from actors.options import DEFAULT_FACTORY
 from actors.processes import ProcessRef, end, exclusive, free_port, identify, is_alive
 from actors.state_file import SetRecord
@@ -159,7 +157,7 @@ class _Start:
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self._timings_s: dict[str, float] = {}
-        self._driver: subprocess.Popen[str] | None = None
+        self._driver: HostsDriver | None = None
         self._record = SetRecord(
             set_id=secrets.token_hex(8),
             data_dir=settings.data_dir,
@@ -190,7 +188,7 @@ class _Start:
             "factory": self._factory,
             "deadline_s": HOSTS_START_S,
         }
-        answer = _finish(self._driver, request, HOSTS_START_S + HOSTS_STOP_S)
+        answer = self._driver.ask(request, wait_s=HOSTS_START_S + HOSTS_STOP_S)
         self._note("hosts", gateway_url=answer["gateway_url"] or "")
         self._add_demo_credential(settings)
         refs = ray_head.processes(self._record.set_id) if self._record.ray_is_ours else []
@@ -204,9 +202,8 @@ class _Start:
 
     def abandon(self) -> None:
         """Undo whatever was started."""
-        if self._driver is not None and self._driver.poll() is None:
-            self._driver.kill()
-            self._driver.communicate()
+        if self._driver is not None:
+            self._driver.abandon()
         _take_down(self._record)
 
     def _missing_parts(self) -> list[Callable[[], None]]:
@@ -330,7 +327,7 @@ def _stop_hosts(record: SetRecord, data_dir: Path) -> None:
     settings = Settings(ray=RaySettings(address=record.ray_address, namespace=record.namespace))
     driver = _driver("stop", record, data_dir, ())
     try:
-        _finish(driver, {"settings": to_dict(settings)}, HOSTS_STOP_S)
+        driver.ask({"settings": to_dict(settings)}, wait_s=HOSTS_STOP_S)
     except InternalError:
         # A Ray that no longer answers must not keep us from ending it.
         if not record.ray_is_ours:
@@ -339,34 +336,17 @@ def _stop_hosts(record: SetRecord, data_dir: Path) -> None:
 
 def _driver(
     verb: str, record: SetRecord, data_dir: Path, python_path: Sequence[str]
-) -> subprocess.Popen[str]:
-    """A process that talks to Ray for us; see :mod:`actors.cluster`."""
+) -> HostsDriver:
     joining = ray_head.client_environment(data_dir) if record.ray_is_ours else {}
-    with (data_dir / f"hosts-{verb}.log").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "actors.cluster", verb],
-            env={**environ(), **joining, "PYTHONPATH": ray_head.import_path(python_path)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-
-
-def _finish(driver: subprocess.Popen[str], request: dict[str, Any], wait_s: float) -> Any:
-    try:
-        output, _ = driver.communicate(json.dumps(request) + "\n", timeout=wait_s)
-    except subprocess.TimeoutExpired:
-        driver.kill()
-        driver.communicate()
-        msg = f"Ray gave no answer in {wait_s:g} s"
-        raise InternalError(msg) from None
-    lines = output.splitlines()
-    answer: dict[str, Any] = json.loads(lines[-1]) if lines else {"error": "the driver died"}
-    if "error" in answer:
-        msg = str(answer["error"])
-        raise InternalError(msg)
-    return answer["ok"]
+    return HostsDriver(
+        verb,
+        log_path=data_dir / f"hosts-{verb}.log",
+        environment={
+            **environ(),
+            **joining,
+            "PYTHONPATH": ray_head.import_path(python_path),
+        },
+    )
 
 
 def _postgres_dir(data_dir: Path) -> Path:
