@@ -1,16 +1,18 @@
-"""How ``auth:`` of a task names credentials (dsl section 12). It resolves names and never shows values.
+"""How ``auth:`` of a task names credentials (dsl section 12). It never shows values.
 
-Accepted: a name; ``{type, credential|key}``; ``{alias: {source, key, service}, ...}``; and an inline
-mapping of fields (as rendered from a keychain entry).
+Accepted: a name; ``{type, credential|key}``; ``{alias: {source, key, service}, ...}``; and an
+inline mapping of fields (as rendered from a keychain entry).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noetl_ray.errors import NoetlError, ToolError
-from noetl_ray.tools.port import ToolContext
+
+if TYPE_CHECKING:
+    from noetl_ray.tools.port import ToolContext
 
 _NAME_KEYS = ("credential", "key", "name")
 _DESCRIBING_KEYS = frozenset(
@@ -29,7 +31,7 @@ class Auth:
 
 
 async def resolve_auth(config: dict[str, Any], context: ToolContext) -> dict[str, Auth]:
-    """Resolve ``auth`` (or the older ``credential``) to alias -> Auth; a single one has alias ``""``."""
+    """Resolve ``auth`` (or the older ``credential``) by alias; a lone one has the alias ``""``."""
     spec = config.get("auth")
     if spec in (None, "", {}):
         spec = config.get("credential")
@@ -71,7 +73,7 @@ async def _named(name: str, spec: dict[str, Any], context: ToolContext) -> Auth:
             raise
         kind = "connection" if error.retryable else "auth"
         raise ToolError(error.message, kind, error.retryable, {"credential": name}) from error
-    extra = {key: spec[key] for key in ("header", "prefix", "in") if key in spec}
+    extra: dict[str, Any] = {key: spec[key] for key in ("header", "prefix", "in") if key in spec}
     return Auth(
         name=credential.name,
         type=str(spec.get("type") or credential.type),

@@ -6,8 +6,11 @@ It owns the names and the side-effect flags (SEB-1); how a kind works lives in i
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SIDE_EFFECTS = MappingProxyType({"noop": False, "http": True, "postgres": True, "python": True})
 """Kind to whether running it twice may be seen from outside."""

@@ -10,7 +10,7 @@ from noetl_ray.errors import ToolError
 def time_limit_s(
     config: dict[str, Any], context_s: float | None, default_s: float | None = None
 ) -> float | None:
-    """The shortest of what the task and the context allow; ``default_s`` when the task says nothing."""
+    """The shortest of what task and context allow; ``default_s`` when the task says nothing."""
     given = config.get("timeout_seconds")
     if given in (None, ""):
         given = config.get("timeout")
@@ -18,7 +18,7 @@ def time_limit_s(
         limit = default_s
     else:
         try:
-            limit = float(given)  # type: ignore[arg-type]
+            limit = float(given)
         except (TypeError, ValueError):
             msg = f"timeout must be a number of seconds, not {given!r}"
             raise ToolError(msg, "schema") from None

@@ -1,4 +1,4 @@
-"""The ``noop`` kind: gives back ``result`` or a small record. It exists for its policy and does no I/O."""
+"""The ``noop`` kind: gives back ``result`` or a small record. It exists for its policy; no I/O."""
 
 from __future__ import annotations
 

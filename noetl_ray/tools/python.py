@@ -1,6 +1,6 @@
-"""The ``python`` kind: prepares a request for the pool and turns its reply into a result or ToolError.
+"""The ``python`` kind: makes a request for the pool, turns its reply into a result or ToolError.
 
-The rules of user code itself (dsl section 7) are in python_child.py; processes are in python_pool.py.
+The rules of user code itself (dsl section 7) are in python_child.py, processes in python_pool.py.
 User code sees an allowlist of our environment plus the task's ``env``, never the rest.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from noetl_ray.errors import ToolError
+from noetl_ray.errors import NoetlError, ToolError
 from noetl_ray.events.canonical import to_jsonable
 from noetl_ray.tools.auth import resolve_auth
 from noetl_ray.tools.limits import time_limit_s
@@ -39,6 +40,7 @@ CONFIG_KEYS: frozenset[str] = frozenset(
     }
 )
 ENV_ALLOWED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "PATH", "TMPDIR", "TZ")
+_NAMES_WITHHELD = frozenset({"keychain"})
 _LOOP_NAMES = ("loop_index", "_index", "_total")
 
 
@@ -56,7 +58,7 @@ class PythonTool:
     kind: ClassVar[str] = "python"
     side_effects: ClassVar[bool] = True
     meta_key: ClassVar[str] = "py"
-    text_keys: ClassVar[frozenset[str]] = frozenset({"code", "code_b64", "script"})
+    text_keys: ClassVar[frozenset[str]] = frozenset({"code", "code_b64"})
 
     def __init__(
         self,
@@ -191,16 +193,21 @@ def _forgiving(value: Any) -> bytes:
     return json.dumps(to_jsonable(value), ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _names_read(code: str, names: dict[str, Any]) -> dict[str, Any]:
+def _names_read(code: str, names: Mapping[str, Any]) -> dict[str, Any]:
     """The part of the render context the code can see: all of it is far too much for most calls."""
-    if "context" in code:
-        return names
-    if "main" not in code:
+    whole = "context" in code
+    if not whole and "main" not in code:
         return {}
-    return {name: value for name, value in names.items() if name in code}
+    read: dict[str, Any] = {}
+    for name in names:
+        if (whole or name in code) and name not in _NAMES_WITHHELD:
+            # A value that cannot be rendered is absent, as an undefined name is in a template.
+            with contextlib.suppress(NoetlError):
+                read[name] = names[name]
+    return read
 
 
-def _loop_names(names: dict[str, Any]) -> dict[str, Any]:
+def _loop_names(names: Mapping[str, Any]) -> dict[str, Any]:
     """In a loop: the iterator under its own name, and the counters."""
     found = {name: names[name] for name in _LOOP_NAMES if name in names}
     item = names.get("iter")

@@ -1,17 +1,19 @@
 """The process that runs user Python: a plain script, started with ``-I``, one call at a time.
 
-It owns the rules of dsl section 7 (names, ``result``, top-level ``return``, ``main``) and the restoring of
-process-wide state between calls. It refuses to outlive its parent. It never imports noetl_ray: the one
-module it shares (canonical.py) is loaded by path, so that a start costs little more than msgspec.
+It owns the rules of dsl section 7 (names, ``result``, top-level ``return``, ``main``) and the
+restoring of process-wide state between calls. It refuses to outlive its parent. It never imports
+noetl_ray: the one module it shares (canonical.py) is loaded by path, so that a start costs little
+more than msgspec.
 
-A request and a reply are each one frame on a private socket: 8 bytes of length, then JSON. What user code
-prints goes through the ordinary descriptors 1 and 2, which the parent reads.
+A request and a reply are each one frame on a private socket: 8 bytes of length, then JSON. What
+user code prints goes through the ordinary descriptors 1 and 2, which the parent reads.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import datetime
 import importlib
 import importlib.util
@@ -37,11 +39,12 @@ import msgspec
 MODULE_NAME = "noetl_task"
 _COMPILED_MAX = 64
 _PR_SET_PDEATHSIG = 1
+_TOP_NAMES = {"<module>": "code", "__noetl_body__": "code"}
 
 _compiled: OrderedDict[str, types.CodeType] = OrderedDict()
 
 
-class _Exit(Exception):  # noqa: N818 - a way out, not a fault
+class _Exit(Exception):
     """User code ended the process on purpose with a code that is not 0."""
 
     def __init__(self, code: int) -> None:
@@ -61,7 +64,7 @@ def load_to_jsonable() -> Any:
 
 
 def compile_user_code(source: str) -> types.CodeType:
-    """Compile user code; the names it binds are globals even where it uses a top-level ``return``."""
+    """Compile user code; the names it binds are globals even with a top-level ``return``."""
     cached = _compiled.get(source)
     if cached is not None:
         _compiled.move_to_end(source)
@@ -71,7 +74,7 @@ def compile_user_code(source: str) -> types.CodeType:
     try:
         tree = ast.parse(source, filename)
     except IndentationError:
-        # Only uniformly indented code is dedented: doing it always would alter texts inside the code.
+        # Only where it is needed: dedenting always would alter texts inside the code.
         import textwrap
 
         lines = textwrap.dedent(source)
@@ -91,7 +94,7 @@ def compile_user_code(source: str) -> types.CodeType:
 
 
 def _compile_with_return(tree: ast.Module, filename: str) -> types.CodeType:
-    """Put the body into a function whose every local is declared global: one namespace stays one."""
+    """Put the body into a function whose locals are all declared global: one namespace."""
     future = [n for n in tree.body if isinstance(n, ast.ImportFrom) and n.module == "__future__"]
     body = [_Unannotate().visit(node) for node in tree.body if node not in future]
 
@@ -126,7 +129,7 @@ class _Unannotate(ast.NodeTransformer):
     def _leave(self, node: ast.AST) -> ast.AST:
         return node  # inner scopes keep theirs
 
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _leave  # noqa: N815
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _leave
 
 
 def run_user_code(request: dict[str, Any]) -> Any:
@@ -207,7 +210,7 @@ def _bind(
 ) -> tuple[list[Any], dict[str, Any]]:
     """Arguments of ``main`` by name: from the input, then the context, then what every task has."""
     given, names = request["input"], request["names"]
-    common = {
+    common: dict[str, Any] = {
         key: space[key]
         for key in ("input_data", "args", "context", "execution_id", "auth")
         if key in space
@@ -250,8 +253,7 @@ def describe(error: BaseException) -> dict[str, Any]:
         if frame.filename.startswith("<task code ")
     ]
     lines = [
-        f"line {frame.lineno}, in {'code' if frame.name in ('<module>', '__noetl_body__') else frame.name}"
-        f": {frame.line}"
+        f"line {frame.lineno}, in {_TOP_NAMES.get(frame.name, frame.name)}: {frame.line}"
         for frame in frames
     ]
     line = frames[-1].lineno if frames else None
@@ -316,10 +318,8 @@ def answer(request: dict[str, Any], to_jsonable: Any, clean: _Clean) -> bytes:
     except BaseException as error:
         reply = {"ok": False, "error": describe(error)}
     for stream in (sys.stdout, sys.stderr, *clean.streams[1:]):
-        try:
+        with contextlib.suppress(Exception):  # user code may have closed it
             stream.flush()
-        except Exception:  # noqa: S110, PERF203 - user code may have closed it
-            pass
     try:
         clean.restore()
         reply["dirty"] = clean.is_dirty()

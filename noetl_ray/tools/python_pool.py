@@ -1,7 +1,7 @@
 """A bounded pool of warm processes for user Python. It owns starting, talking to and killing them.
 
-Each process leads its own session, so killing its group takes along what user code started. A process is
-used by one call at a time; one that ended, was killed, or was left dirty is replaced by a fresh one.
+Each process leads its own session, so killing its group takes along what user code started. A
+process is used by one call at a time; one that ended, was killed, or was left dirty is replaced.
 What a call means (names, results, errors) is not known here: bytes go in, bytes come out.
 """
 
@@ -172,12 +172,17 @@ class PythonProcess:
         """Wait a moment for its end, without reaping: the group's name must stay valid for kill."""
         deadline = self.loop.time() + _EXIT_WAIT_S
         while self.loop.time() < deadline:
-            seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            seen = self._seen_exit()
             if seen is not None:
-                code = seen.si_status
-                return code if seen.si_code == os.CLD_EXITED else -code
+                return seen
             await asyncio.sleep(0.002)
         return None
+
+    def _seen_exit(self) -> int | None:
+        seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if seen is None:
+            return None
+        return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
 
     def end(self) -> None:
         """End the whole group now; a running call sees ProcessEndedError."""
@@ -200,7 +205,7 @@ class PythonProcess:
         self._reap(0)
 
     def _reap(self, tries: int) -> None:
-        # A killed process is gone within milliseconds; one in uninterruptible I/O is left to the OS.
+        # A killed process is gone within milliseconds; one stuck in the kernel is left to it.
         if self._process.poll() is None and tries < 200 and not self.loop.is_closed():
             self.loop.call_later(0.005 * (1 + tries), self._reap, tries + 1)
 
@@ -225,6 +230,7 @@ class PythonPool:
         self._slots = asyncio.Semaphore(size)
         self._idle: list[PythonProcess] = []
         self._busy: set[PythonProcess] = set()
+        self._quiet = asyncio.Event()
         self._closed = False
 
     @property
@@ -268,6 +274,8 @@ class PythonPool:
                 return reply
             finally:
                 self._busy.discard(process)
+                if self._closed and not self._busy:
+                    self._quiet.set()
                 self._give_back(process, reusable)
 
     async def close(self) -> None:
@@ -277,9 +285,10 @@ class PythonPool:
             self._idle.pop().kill()
         for process in self._busy:
             process.end()
-        deadline = asyncio.get_running_loop().time() + _EXIT_WAIT_S
-        while self._busy and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.002)
+        if self._busy:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_EXIT_WAIT_S):
+                    await self._quiet.wait()
 
     def _take(self) -> PythonProcess:
         if self._closed:

@@ -1,20 +1,24 @@
-"""The registry: which kinds of tasks this process can run. It owns lookup and closing, never running.
+"""The registry: which kinds of tasks this process can run. It owns lookup and closing, not running.
 
-Third parties add a kind with an entry point in the group ``noetl_ray.tools`` whose name is the kind and
-whose object is called without arguments to make the tool. Such code is imported only when its kind is
-first used, and can never replace a kind that is registered here.
+Third parties add a kind with an entry point in the group ``noetl_ray.tools`` whose name is the kind
+and whose object is called without arguments to make the tool. Such code is imported only when its
+kind is first used, and can never replace a kind that is registered here.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from noetl_ray.errors import ToolError
 from noetl_ray.tools.kinds import unknown_kind_message
-from noetl_ray.tools.port import Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from noetl_ray.tools.port import Tool
 
 ENTRY_POINT_GROUP = "noetl_ray.tools"
 
@@ -80,7 +84,8 @@ class ToolRegistry:
             msg = f"the plugin of tool kind {kind!r} ({plugin.value}) cannot be loaded: {error}"
             raise ToolError(msg, "schema") from error
         if getattr(tool, "kind", None) != kind:
-            msg = f"the plugin {plugin.value} says it is {getattr(tool, 'kind', None)!r}, not {kind!r}"
+            says = getattr(tool, "kind", None)
+            msg = f"the plugin {plugin.value} says it is {says!r}, not {kind!r}"
             raise ToolError(msg, "schema")
         self._tools[kind] = tool
         return tool
@@ -97,7 +102,7 @@ def default_registry(
     Args:
         python_processes: How many processes run user Python at once.
         base_env: Environment of this process; user Python gets an allowlist of it only.
-        script_root: Folder below which ``script`` files of python tasks may lie; None refuses files.
+        script_root: Folder that ``script`` files of python tasks lie in; None refuses files.
     """
     from noetl_ray.tools.http import HttpTool
     from noetl_ray.tools.noop import NoopTool
