@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 
 from noetl_ray.errors import NoetlError, UsageError
+from noetl_ray.events.types import EventType
 from noetl_ray.submit import (
     Submission,
     Submitted,
@@ -87,11 +88,15 @@ async def rerun(execution_id: str, caller: Asking) -> Response:
 
 
 async def _known(caller: Caller, execution_id: int) -> dict[str, Any]:
-    """What the read model adds to an id: project and key. A fresh one may have no row yet."""
-    row = await caller.deps.queries.execution(caller.scope, execution_id)
-    if row is None:
+    """Project and key of an execution, from its request; one just submitted may not show it yet.
+
+    The execution's row would not do: it learns the key only from the first decision.
+    """
+    rows = await caller.deps.queries.events(caller.scope, execution_id, limit=1)
+    if not rows or rows[0].event.event_type is not EventType.EXECUTION_REQUESTED:
         return {"project_id": caller.project_id}
-    return {"project_id": row.project_id, "idempotency_key": row.idempotency_key}
+    event = rows[0].event
+    return {"project_id": event.payload["project_id"], "idempotency_key": event.idempotency_key}
 
 
 def _submission(body: ExecuteRequest) -> Submission:

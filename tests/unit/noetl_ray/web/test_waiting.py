@@ -1,0 +1,105 @@
+"""One poller serves everyone who waits, and asks in lists when many do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from noetl_ray.clock import SystemClock
+from noetl_ray.errors import StoreUnavailableError
+from noetl_ray.readmodel.memory import MemoryReadModel
+from noetl_ray.readmodel.records import ProjectionBatch
+from noetl_ray.scope import Scope
+from noetl_ray.testing.readmodel_samples import execution, mark
+from noetl_ray.web.waiting import Waiters
+
+HOME = Scope()
+
+
+class Counted(MemoryReadModel):
+    def __init__(self):
+        super().__init__()
+        self.singles = 0
+        self.lists = 0
+        self.failing = 0
+
+    async def execution(self, scope, execution_id):
+        self.singles += 1
+        if self.failing:
+            self.failing -= 1
+            msg = "away"
+            raise StoreUnavailableError(msg)
+        return await super().execution(scope, execution_id)
+
+    async def executions(self, scope, **more):
+        self.lists += 1
+        return await super().executions(scope, **more)
+
+
+async def put(model, position, *rows):
+    expected = await model.position("check")
+    await model.commit(
+        ProjectionBatch(checkpoints=(mark(position, expected),), executions=tuple(rows))
+    )
+
+
+@pytest.mark.asyncio
+async def test_many_waiters_of_one_execution_share_one_read_per_turn():
+    model = Counted()
+    waiters = Waiters(model, SystemClock())
+    waiting = [asyncio.create_task(waiters.wait(HOME, [7], 5.0)) for _ in range(50)]
+    await asyncio.sleep(0.01)
+    assert waiters.count == 1
+    assert model.singles == 1
+    await put(model, 1, execution(1, "COMPLETED", execution_id=7))
+    found = await asyncio.gather(*waiting)
+    assert all(each[7].status == "COMPLETED" for each in found)
+    assert waiters.count == 0
+    await waiters.close()
+
+
+@pytest.mark.asyncio
+async def test_many_executions_are_read_as_lists():
+    model = Counted()
+    rows = [execution(1, "COMPLETED", execution_id=n) for n in range(1, 1001)]
+    await put(model, 1, *rows)
+    waiters = Waiters(model, SystemClock())
+    found = await waiters.wait(HOME, range(1, 1001), 5.0)
+    assert len(found) == 1000
+    assert model.lists + model.singles < 20
+    await waiters.close()
+
+
+@pytest.mark.asyncio
+async def test_scattered_and_unknown_executions_are_found_or_left_out():
+    model = Counted()
+    rows = [execution(1, "FAILED", execution_id=n) for n in range(1, 3001)]
+    await put(model, 1, *rows)
+    waiters = Waiters(model, SystemClock())
+    asked = [1, 5, 900, 901, 1500, 1501, 1502, 2999, 3000, 4000, 5000, 6000]
+    found = await waiters.wait(HOME, asked, 0.2)
+    assert sorted(found) == [n for n in asked if n <= 3000]
+    await waiters.close()
+
+
+@pytest.mark.asyncio
+async def test_a_read_model_that_is_away_for_a_moment_harms_nobody():
+    model = Counted()
+    model.failing = 1
+    await put(model, 1, execution(1, "CANCELLED", execution_id=7))
+    waiters = Waiters(model, SystemClock())
+    found = await waiters.wait(HOME, [7], 5.0)
+    assert found[7].status == "CANCELLED"
+    await waiters.close()
+
+
+@pytest.mark.asyncio
+async def test_other_scopes_wait_apart_and_time_runs_out():
+    model = Counted()
+    await put(model, 1, execution(1, "COMPLETED", execution_id=7))
+    waiters = Waiters(model, SystemClock())
+    assert await waiters.wait(Scope(tenant_id="other"), [7], 0.02) == {}
+    assert await waiters.wait(HOME, [], 5.0) == {}
+    assert waiters.count == 0
+    await waiters.close()
