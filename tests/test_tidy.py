@@ -64,7 +64,7 @@ def test_functions_are_short(path: Path) -> None:
 @each_source
 def test_modules_say_what_they_own(path: Path) -> None:
     text = path.read_text()
-    if text.strip():
+    if text.strip() and not is_test(path):
         assert ast.get_docstring(ast.parse(text)), f"{name_of(path)} starts without a docstring"
 
 
@@ -116,17 +116,18 @@ def tracked() -> list[Path]:
 
 
 def test_no_path_of_one_machine() -> None:
+    here = [f"{folder}/" for folder in (ROOT.parent, Path.home()) if folder != Path("/")]
     found = []
     for path in tracked():
         try:
-            text = path.read_text()
+            lines = path.read_text().splitlines()
         except UnicodeDecodeError:
             continue
-        found += [
-            f"{name_of(path)}:{number}: {match.group(0)}"
-            for number, line in enumerate(text.splitlines(), start=1)
-            for match in HOME.finditer(line)
-        ]
+        for number, line in enumerate(lines, start=1):
+            # A test may name a home that belongs to nobody.
+            suspect = not is_test(path) and HOME.search(line)
+            if suspect or any(part in line for part in here):
+                found.append(f"{name_of(path)}:{number}: {line.strip()}")
     assert not found
 
 
