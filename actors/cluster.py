@@ -22,7 +22,9 @@ from actors.host import HostActor
 from actors.options import (
     DEFAULT_FACTORY,
     HEALTH_GROUP,
+    HOSTS_POOL,
     NAME_PREFIX,
+    POOL_LABEL,
     HostSpec,
     actor_options,
     wanted_hosts,
@@ -51,6 +53,8 @@ class RayDirectory:
     namespace: str
     settings: dict[str, Any]
     factory: str
+    pooled: bool = False
+    """Whether hosts are confined to the nodes kept for them."""
 
     def existing(self) -> frozenset[str]:
         """Names of host actors that live, start or restart."""
@@ -65,7 +69,8 @@ class RayDirectory:
         """Make a host unless it is there by now."""
         wrap: Any = ray.remote  # its stubs do not know concurrency groups
         remote_class = wrap(concurrency_groups={HEALTH_GROUP: 2})(HostActor)
-        remote_class.options(**actor_options(spec, namespace=self.namespace)).remote(
+        options = actor_options(spec, namespace=self.namespace, pooled=self.pooled)
+        remote_class.options(**options).remote(
             spec=spec, settings=self.settings, factory=self.factory, directory=self
         )
 
@@ -180,7 +185,17 @@ def connected(settings: Settings) -> Iterator[None]:
 
 def _directory(settings: Settings, factory: str) -> RayDirectory:
     return RayDirectory(
-        namespace=settings.ray.namespace, settings=to_dict(settings), factory=factory
+        namespace=settings.ray.namespace,
+        settings=to_dict(settings),
+        factory=factory,
+        pooled=_has_pool(),
+    )
+
+
+def _has_pool() -> bool:
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return any(
+        node["Alive"] and (node.get("Labels") or {}).get(POOL_LABEL) == HOSTS_POOL for node in nodes
     )
 
 

@@ -22,6 +22,9 @@ HEALTH_GROUP = "health"
 HOT_ROLES = ("conductor", "worker", "keeper")
 VIEW_ROLES = ("projector", "materializer", "gateway")
 GATEWAY_HOST = "views/0"
+POOL_LABEL = "noetl.io/pool"
+HOSTS_POOL = "hosts"
+"""Value of the pool label on nodes that are kept for hosts, where a cluster has such."""
 HOSTS_MAX = 1_000
 
 
@@ -73,12 +76,19 @@ def wanted_hosts(settings: Settings) -> list[HostSpec]:
     return hosts
 
 
-def actor_options(spec: HostSpec, *, namespace: str) -> dict[str, Any]:
+def actor_options(spec: HostSpec, *, namespace: str, pooled: bool = False) -> dict[str, Any]:
     """Options of a host's actor.
 
     Detached and restarted without end, because nothing owns a host; calls are never retried by Ray,
     because only the log knows whether something was done.
+
+    Args:
+        spec: The host.
+        namespace: Where its name is registered.
+        pooled: Whether it must run on a node kept for hosts. Without CPUs of its own an actor is
+            put anywhere, the head included, so a cluster that has such nodes wants this.
     """
+    selector = {"label_selector": {POOL_LABEL: HOSTS_POOL}} if pooled else {}
     return {
         "name": spec.actor_name,
         "namespace": namespace,
@@ -87,4 +97,5 @@ def actor_options(spec: HostSpec, *, namespace: str) -> dict[str, Any]:
         "max_restarts": -1,
         "max_task_retries": 0,
         "num_cpus": 0,
+        **selector,
     }

@@ -64,6 +64,13 @@ def test_hosts_are_detached_and_restart_for_ever_without_retried_calls():
     }
 
 
+def test_hosts_are_confined_to_their_pool_only_where_there_is_one():
+    spec = wanted_hosts(Settings())[0]
+    pooled = actor_options(spec, namespace="noetl", pooled=True)
+    assert pooled["label_selector"] == {"noetl.io/pool": "hosts"}
+    assert "label_selector" not in actor_options(spec, namespace="noetl")
+
+
 def test_the_table_can_be_read_without_ray():
     modules = "actors.options, actors.supervisor, actors.host, actors.local"
     code = f"import {modules}, sys; assert 'ray' not in sys.modules"
