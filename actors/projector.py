@@ -13,7 +13,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.clock import iso_utc
-from noetl_ray.errors import ConfigError, NoetlError
+from noetl_ray.errors import ConfigError, NoetlError, StoreError
 from noetl_ray.readmodel.port import LIMIT_MAX
 from noetl_ray.readmodel.projecting import (
     SYSTEM_SHARD,
@@ -161,6 +161,14 @@ class Projector:
     async def _open(self) -> None:
         consumers = [self.name, *(_shard_consumer(shard) for shard in sorted(self._owned))]
         self._marks = {name: await self._store.position(name) for name in consumers}
+        newest = await self._log.last_position()
+        if max(self._marks.values()) > newest:
+            # Positions would mean other records now; going on would skip what is new.
+            msg = (
+                f"the read model is at {max(self._marks.values())}, the log ends at {newest}: "
+                "it was made from another log; drop the schema and let it be rebuilt"
+            )
+            raise StoreError(msg)
         first = min(self._marks[_shard_consumer(shard)] for shard in self._owned) + 1
         filters = [shard_filter(shard) for shard in sorted(self._owned) if shard != SYSTEM_SHARD]
         if SYSTEM_SHARD in self._owned:

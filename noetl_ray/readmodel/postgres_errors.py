@@ -16,8 +16,9 @@ from noetl_ray.errors import StoreError, StoreUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-RETRYABLE_CODES = frozenset({"25006", "57014"})
-"""A standby that takes no writes yet; a statement that was cancelled or took too long."""
+RETRYABLE_CODES = frozenset({"25006", "57014", "42P01", "3F000"})
+"""A standby that takes no writes yet; a statement that was cancelled or took too long; tables that
+a projector has not made yet, or that were dropped to be rebuilt."""
 
 RETRYABLE_CLASSES = frozenset({"08", "40", "53", "55", "57", "58"})
 """Connection, rolled back, out of resources, in use, shut down, system error."""

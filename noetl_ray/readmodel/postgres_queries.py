@@ -55,7 +55,7 @@ class PostgresQueries:
 
     @classmethod
     async def open(cls, dsn: str, *, pool_max: int = 4) -> PostgresQueries:
-        """Queries on a database whose schema ``schema.migrate`` has brought up to date."""
+        """Queries on a database; until a projector has made the tables they are unavailable."""
         with store_errors():
             return cls(await open_pool(dsn, size_max=pool_max, operator=False))
 

@@ -1,11 +1,16 @@
 """The projection store on Postgres: one transaction per batch, rows and position together (P30).
 
-Only projectors hold one (PRJ-1). Its connections are operators: they write for every scope.
+Only projectors hold one (PRJ-1). Its connections are operators: they write for every scope. As the
+tables' only writer it also brings their schema up to date, before its first use and again whenever
+the tables are gone: a dropped read model is then rebuilt by whoever projects.
 """
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+
+import asyncpg
 
 from noetl_ray.errors import ConflictError
 from noetl_ray.readmodel.limits import check_limit
@@ -37,9 +42,10 @@ from noetl_ray.readmodel.records import (
     ProjectionRecord,
     ProjectionSnapshot,
 )
+from noetl_ray.readmodel.schema import migrate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from noetl_ray.readmodel.postgres_pool import Connection, Pool
     from noetl_ray.scope import Scope
@@ -50,16 +56,18 @@ _OF_KEY = " AND ".join(f"{name} = ${n}" for n, name in enumerate(PROJECTION.key,
 class PostgresProjectionStore:
     """``ProjectionStore`` over a pool. Opening it connects to nothing yet."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, dsn: str) -> None:
         self._pool = pool
+        self._dsn = dsn
+        self._is_current = False
         self.stale = 0
         """Writes that were older than what was held (PRS-2)."""
 
     @classmethod
     async def open(cls, dsn: str, *, pool_max: int = 4) -> PostgresProjectionStore:
-        """A store on a database whose schema ``schema.migrate`` has brought up to date."""
+        """A store on a database; its role must be allowed to make the schema if there is none."""
         with store_errors():
-            return cls(await open_pool(dsn, size_max=pool_max, operator=True))
+            return cls(await open_pool(dsn, size_max=pool_max, operator=True), dsn)
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -67,31 +75,29 @@ class PostgresProjectionStore:
 
     async def save_projection(self, record: ProjectionRecord) -> bool:
         """Keep a projection unless a newer or equal version is held."""
-        with store_errors():
-            async with self._pool.acquire() as connection:
-                stale = await _write(connection, PROJECTION, [projection_values(record)])
+        async with self._connection() as connection:
+            stale = await _write(connection, PROJECTION, [projection_values(record)])
         self.stale += stale
         return not stale
 
     async def load_projection(self, key: ProjectionKey) -> ProjectionRecord | None:
         """The projection of that name, or None."""
-        with store_errors():
-            row = await self._pool.fetchrow(f"{PROJECTION.select} WHERE {_OF_KEY}", *_key(key))
+        async with self._connection() as connection:
+            row = await connection.fetchrow(f"{PROJECTION.select} WHERE {_OF_KEY}", *_key(key))
         return None if row is None else projection_of(row)
 
     async def save_snapshot(self, snapshot: ProjectionSnapshot) -> bool:
         """Keep a snapshot beside those of other versions."""
         values = (*projection_values(snapshot.record), snapshot.reason)
-        with store_errors():
-            async with self._pool.acquire() as connection:
-                return not await _write(connection, SNAPSHOT, [values])
+        async with self._connection() as connection:
+            return not await _write(connection, SNAPSHOT, [values])
 
     async def load_snapshot(
         self, key: ProjectionKey, *, at_or_before: int | None = None
     ) -> ProjectionSnapshot | None:
         """The newest snapshot, or the newest not after a position."""
-        with store_errors():
-            row = await self._pool.fetchrow(
+        async with self._connection() as connection:
+            row = await connection.fetchrow(
                 f"{SNAPSHOT.select} WHERE {_OF_KEY} AND ($8::bigint IS NULL OR version <= $8) "
                 "ORDER BY version DESC LIMIT 1",
                 *_key(key),
@@ -113,8 +119,8 @@ class PostgresProjectionStore:
         """Projections of one type by ascending execution id."""
         check_limit(limit)
         only = "" if execution_ids is None else "AND execution_id = ANY($6::bigint[]) "
-        with store_errors():
-            rows = await self._pool.fetch(
+        async with self._connection() as connection:
+            rows = await connection.fetch(
                 f"{PROJECTION.select} WHERE tenant_id = $1 AND organization_id = $2 "
                 f"AND projection_type = $3 AND execution_id > $4 {only}"
                 "ORDER BY execution_id, stage_id, frame_id LIMIT $5",
@@ -129,25 +135,37 @@ class PostgresProjectionStore:
 
     async def commit(self, batch: ProjectionBatch) -> CommitResult:
         """Write a whole batch and its checkpoints in one transaction, or nothing."""
-        with store_errors():
-            async with self._pool.acquire() as connection, connection.transaction():
-                await _fence(connection, batch.checkpoints)
-                events_new = await insert_events(connection, batch.events)
-                stale = await _write_rows(connection, batch)
-                await insert_lines(connection, batch.lines)
-                await _advance(connection, batch.checkpoints)
+        async with self._connection() as connection, connection.transaction():
+            await _fence(connection, batch.checkpoints)
+            events_new = await insert_events(connection, batch.events)
+            stale = await _write_rows(connection, batch)
+            await insert_lines(connection, batch.lines)
+            await _advance(connection, batch.checkpoints)
         self.stale += stale
         return CommitResult(events_new=events_new, stale=stale)
 
     async def position(self, consumer: str) -> int:
         """The last position this consumer has committed, 0 when none."""
-        with store_errors():
-            held = await self._pool.fetchval(
+        async with self._connection() as connection:
+            held = await connection.fetchval(
                 "SELECT last_projected_position FROM noetl.projection_checkpoint "
                 "WHERE consumer = $1",
                 consumer,
             )
         return int(held or 0)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        if not self._is_current:
+            await migrate(self._dsn)
+            self._is_current = True
+        with store_errors():
+            try:
+                async with self._pool.acquire() as connection:
+                    yield connection
+            except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
+                self._is_current = False
+                raise
 
 
 async def _write_rows(connection: Connection, batch: ProjectionBatch) -> int:

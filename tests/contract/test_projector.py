@@ -20,6 +20,7 @@ from noetl_ray.readmodel.projecting import state_key
 from noetl_ray.readmodel.schema import drop_schema, migrate
 from noetl_ray.scope import Scope
 from noetl_ray.testing.histories import HistoryWriter
+from noetl_ray.wal.jetstream import JetStreamLog
 from noetl_ray.wal.memory import MemoryLog
 
 pytestmark = pytest.mark.contract
@@ -96,6 +97,30 @@ async def test_postgres_and_memory_hold_the_same_after_the_same_log(postgres):
 
 
 @pytest.mark.asyncio
+async def test_jetstream_to_postgres(nats_connection, postgres):
+    store, queries = postgres
+    log = await JetStreamLog.open(nats_connection)
+    write = HistoryWriter(log)
+    projector = projector_of(log, store)
+    await projector.start()
+    await write.register("a/b", 1)
+    for number in range(1, 11):
+        await write.run(number)
+        await projector.step()
+    await catch_up(projector, log)
+    await projector.stop()
+    rows = await queries.executions(SCOPE)
+    assert [(row.status, row.event_count) for row in rows] == [("COMPLETED", 8)] * 10
+    again = projector_of(log, store)
+    await again.start()
+    await again.step()
+    assert again.summary()["records"] == 0, "nothing is taken twice"
+    await again.stop()
+    await log.close()
+    assert [row.path for row in await queries.playbooks(SCOPE)] == ["a/b"]
+
+
+@pytest.mark.asyncio
 async def test_p1_a_dropped_schema_is_built_anew_by_a_running_projector(postgres_dsn, postgres):
     store, queries = postgres
     log = MemoryLog(SystemClock())
@@ -106,7 +131,6 @@ async def test_p1_a_dropped_schema_is_built_anew_by_a_running_projector(postgres
     await catch_up(projector, log)
     before = await queries.execution(SCOPE, 7)
     await drop_schema(postgres_dsn)
-    await migrate(postgres_dsn)
     await write.run(8)
     await projector.step()
     assert projector.summary()["errors"] == 1

@@ -72,6 +72,22 @@ async def test_a_broken_migration_leaves_nothing(empty_postgres_dsn):
     assert await migrate(empty_postgres_dsn) == len(migrations())
 
 
+async def test_a_store_makes_its_tables_and_makes_them_again(empty_postgres_dsn):
+    queries = await PostgresQueries.open(empty_postgres_dsn)
+    with pytest.raises(StoreUnavailableError):
+        await queries.executions(HOME)
+    store = await PostgresProjectionStore.open(empty_postgres_dsn)
+    assert await store.position("check") == 0
+    assert await queries.executions(HOME) == []
+    await drop_schema(empty_postgres_dsn)
+    with pytest.raises(StoreUnavailableError):
+        await store.position("check")
+    await store.commit(ProjectionBatch(checkpoints=(mark(3),), executions=(execution(3),)))
+    assert await queries.execution(HOME, 7) == execution(3)
+    await store.close()
+    await queries.close()
+
+
 async def test_dropping_what_is_not_there_is_no_error(empty_postgres_dsn):
     await drop_schema(empty_postgres_dsn)
 

@@ -350,6 +350,18 @@ async def test_a_log_that_is_down_is_tried_again(bench):
     assert (await bench.model.execution(SCOPE, 7)).status == "COMPLETED"
 
 
+@pytest.mark.asyncio
+async def test_a_read_model_of_another_log_is_not_continued(bench):
+    await bench.write.run(7)
+    await bench.project()
+    bench.log = MemoryLog(bench.clock)
+    bench.write = HistoryWriter(bench.log)
+    await bench.write.request(8)
+    projector = await bench.project(steps=2)
+    assert "made from another log" in projector.summary()["last_error"]
+    assert await bench.model.execution(SCOPE, 8) is None
+
+
 @pytest.mark.parametrize(
     "bad",
     [
