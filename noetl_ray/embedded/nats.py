@@ -121,16 +121,18 @@ def stop_nats(running: NatsProcess, *, timeout_s: float = STOP_TIMEOUT_S) -> boo
     Returns:
         Whether it was running. A process that has taken over the pid is left alone.
     """
-    if not is_running(running):
-        if running.process is not None:
-            running.process.poll()
-        return False
-    os.kill(running.pid, signal.SIGTERM)
-    if not _wait_gone(running, timeout_s):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(running.pid, signal.SIGKILL)
-        _wait_gone(running, timeout_s)
-    return True
+    was_running = is_running(running)
+    if was_running:
+        os.kill(running.pid, signal.SIGTERM)
+        if not _wait_gone(running, timeout_s):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(running.pid, signal.SIGKILL)
+            _wait_gone(running, timeout_s)
+    if running.process is not None:
+        # A process that is gone for others still waits for its parent to collect it.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running.process.wait(timeout_s)
+    return was_running
 
 
 def is_running(running: NatsProcess) -> bool:
@@ -204,7 +206,7 @@ def _configuration(name: str, data_dir: Path, port: int, token: str | None, dura
         f'listen: "{HOST}:{port}"',
         f"max_payload: {MAX_PAYLOAD_BYTES}",
         "jetstream {",
-        f"  store_dir: {json.dumps(str(data_dir / 'jetstream'))}",
+        f"  store_dir: {json.dumps(str(data_dir))}",
     ]
     if durability == "disk":
         lines.append("  sync_interval: always")
@@ -286,8 +288,6 @@ def _command_line(pid: int) -> str:
 def _wait_gone(running: NatsProcess, timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        if running.process is not None:
-            running.process.poll()
         if not is_running(running):
             return True
         time.sleep(_POLL_S)

@@ -75,6 +75,11 @@ class NatsHints:
 
         try:
             number = await self._connection.attach(subject, sink)
+            if self._connection.is_connected:
+                # One round trip, so that a hint sent after this finds the listener.
+                await self._connection.flush()
+        except nats_errors.TimeoutError:
+            _log.warning("NATS is slow to confirm the listener of %s", subject)
         except nats_errors.Error as error:
             raise from_nats(error) from None
         self._subscriptions.add(number)

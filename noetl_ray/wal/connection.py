@@ -33,6 +33,10 @@ Sink = Callable[[bytes, bytes, bytes, bytes | None], None]
 _log = logging.getLogger(__name__)
 
 
+class _RefusedError(Exception):
+    """The server does not let us in."""
+
+
 class Connection(Client):
     """The driver's client with a fast lane; made by :func:`connect`."""
 
@@ -151,6 +155,7 @@ async def connect(
     """
     client = Connection()
     seen: list[Exception] = []
+    starting = True
     shown = ", ".join(_without_secret(part) for part in url.split(","))
 
     async def on_error(error: Exception) -> None:
@@ -158,6 +163,8 @@ async def connect(
         seen.append(error)
         level = logging.DEBUG if isinstance(error, OSError) else logging.WARNING
         _log.log(level, "NATS at %s: %s", shown, error)
+        if starting and _is_refusal(error):
+            raise _RefusedError  # leaves the driver's first connect, which would try for ever
 
     try:
         await asyncio.wait_for(
@@ -178,17 +185,18 @@ async def connect(
             ),
             timeout_s,
         )
-    except (TimeoutError, OSError, nats_errors.Error) as error:
+    except (TimeoutError, OSError, nats_errors.Error, _RefusedError) as error:
         with contextlib.suppress(Exception):
             await client.close()
         cause = seen[-1] if seen else error
         raise _unreachable(shown, cause, timeout_s) from None
+    starting = False
     client._up.set()
     return client
 
 
 def _unreachable(shown: str, cause: Exception, timeout_s: float) -> LogUnavailableError:
-    if "authorization" in str(cause).lower():
+    if _is_refusal(cause):
         msg = f"NATS at {shown} refused the token; check event_store.token"
     else:
         reason = from_nats(cause).message if isinstance(cause, nats_errors.Error) else str(cause)
@@ -197,6 +205,10 @@ def _unreachable(shown: str, cause: Exception, timeout_s: float) -> LogUnavailab
             "check event_store.url, that the server runs, and that nothing blocks the port"
         )
     return LogUnavailableError(msg)
+
+
+def _is_refusal(error: Exception) -> bool:
+    return "authorization" in str(error).lower()
 
 
 def _without_secret(url: str) -> str:

@@ -21,6 +21,8 @@ from noetl_ray.errors import (
 
 WRONG_LAST_SEQUENCE = 10071
 """The server's err_code for a subject that has another version than the one stated."""
+REPLICAS_NOT_SUPPORTED = 10074
+"""Comes with code 500 but does not pass: one server cannot keep three copies."""
 UNAVAILABLE_CODES = frozenset({408, 429, 500, 503})
 """Answer codes that may pass: overload, no leader, no resources."""
 
@@ -114,7 +116,7 @@ def from_nats(error: BaseException) -> NoetlError:
 def from_answer(what: str, code: int, err_code: int, description: str) -> NoetlError:
     """Our error for an error answer of the server."""
     text = f"{what}: {description or 'refused'} (NATS {code}/{err_code})"
-    if code in UNAVAILABLE_CODES:
+    if code in UNAVAILABLE_CODES and err_code != REPLICAS_NOT_SUPPORTED:
         return LogUnavailableError(text)
     if code == 404:
         return NotFoundError(text)

@@ -8,6 +8,7 @@ the bound is reported as unavailable, and the caller must look again before it d
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from enum import Enum
@@ -119,22 +120,25 @@ async def settle(
     deadline = clock.monotonic() + bound_s
     pause = PAUSE_FIRST_S
     published = first
+    again = first.outcome is Outcome.BUSY
     while True:
         try:
             position = await _conclude(tail, attempt, published)
             if position is not None:
                 return position
-            if clock.monotonic() >= deadline:
-                raise _gave_up(attempt, bound_s)
-            if published.outcome is Outcome.BUSY:
-                await clock.sleep(pause)
-                pause = min(pause * 2, PAUSE_MAX_S)
-            published = await tail.publish(attempt)
+            if not again:
+                # One lost message goes out again at once; more of them are trouble, not chance.
+                again = True
+                published = await tail.publish(attempt)
+                continue
         except LogUnavailableError:
-            if clock.monotonic() >= deadline:
-                raise _gave_up(attempt, bound_s) from None
-            await clock.sleep(pause)
-            pause = min(pause * 2, PAUSE_MAX_S)
+            again = True
+        if clock.monotonic() >= deadline:
+            raise _gave_up(attempt, bound_s)
+        await clock.sleep(pause)
+        pause = min(pause * 2, PAUSE_MAX_S)
+        with contextlib.suppress(LogUnavailableError):
+            published = await tail.publish(attempt)
 
 
 async def _conclude(tail: Tail, attempt: Attempt, published: Published) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,7 +32,20 @@ async def nats_connection(nats_server: NatsProcess) -> AsyncIterator[Connection]
     """A connection of the test's own; every stream on the server is gone afterwards."""
     connection = await connect(nats_server.url, nats_server.token)
     yield connection
+    await delete_streams(connection, nats_server)
+    await connection.close()
+
+
+async def delete_streams(connection: Connection, server: NatsProcess) -> None:
+    """Delete every stream and wait until its files are gone.
+
+    The server answers before it has removed them, and a stream made again under the same name
+    in that moment comes up with the old messages (seen with 2.15.1).
+    """
     manager = connection.jsm()
     for stream in await manager.streams_info():
         await manager.delete_stream(stream.config.name)
-    await connection.close()
+    folder = server.config_path.parent / "jetstream" / "$G" / "streams"
+    async with asyncio.timeout(10):
+        while folder.is_dir() and any(folder.iterdir()):
+            await asyncio.sleep(0.005)
