@@ -20,6 +20,8 @@ from noetl_ray.web import GatewayDeps, create_app
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fastapi import FastAPI
+
     from noetl_ray.clock import Clock
     from noetl_ray.config.settings import Settings
     from noetl_ray.credentials.port import CredentialStore
@@ -120,6 +122,7 @@ class Gateway:
 
     def __init__(self, deps: GatewayDeps) -> None:
         self._deps = deps
+        self._app: FastAPI | None = None
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self._port = 0
@@ -140,6 +143,7 @@ class Gateway:
             ConfigError: the address cannot be listened on, or it is open and there is no token.
         """
         app = create_app(self._deps)
+        self._app = app
         listener = self._listen()
         self._port = int(listener.getsockname()[1])
         config = uvicorn.Config(
@@ -180,6 +184,9 @@ class Gateway:
         if server is None or serving is None:
             return
         server.should_exit = True
+        if self._app is not None:
+            # Long polls would hold the shutdown up; whoever waits asks again elsewhere.
+            await self._app.state.waiters.close()
         await asyncio.wait({serving}, timeout=STOP_S_MAX + 2)
         if not serving.done():
             serving.cancel()

@@ -42,7 +42,7 @@ async def listed(caller: Asking) -> Response:
     return json_response({"credentials": [credential_shape(info) for info in found]})
 
 
-@routes.delete("/{name}")
+@routes.delete("/{name:path}")
 async def remove(name: str, caller: Asking) -> Response:
     """Remove a credential."""
     if not await caller.deps.credentials.remove(caller.scope, name):

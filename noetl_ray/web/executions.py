@@ -149,7 +149,7 @@ async def logs(
     )
 
 
-@routes.get("/{execution_id}/results/{step}")
+@routes.get("/{execution_id}/results/{step:path}")
 async def result(execution_id: str, step: str, request: Request, caller: Asking) -> Response:
     """A step's result: JSON, or an Arrow file when the caller accepts one."""
     number = execution_id_of(execution_id)

@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from noetl_ray.engine.state import TERMINAL_STATUSES
-from noetl_ray.errors import NoetlError
+from noetl_ray.errors import NoetlError, StoreUnavailableError
 from noetl_ray.readmodel.port import LIMIT_MAX
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Waiters:
         self._clock = clock
         self._waiting: dict[_Key, set[asyncio.Future[ExecutionRow]]] = {}
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     @property
     def count(self) -> int:
@@ -51,7 +52,14 @@ class Waiters:
     async def wait(
         self, scope: Scope, execution_ids: Iterable[int], timeout_s: float
     ) -> dict[int, ExecutionRow]:
-        """Rows of the executions that ended in time; the others are left out."""
+        """Rows of the executions that ended in time; the others are left out.
+
+        Raises:
+            StoreUnavailableError: the gateway is stopping.
+        """
+        if self._closed:
+            msg = "this gateway is stopping; ask again in a moment"
+            raise StoreUnavailableError(msg)
         loop = asyncio.get_running_loop()
         futures: dict[int, asyncio.Future[ExecutionRow]] = {}
         for execution_id in execution_ids:
@@ -68,10 +76,18 @@ class Waiters:
         finally:
             for execution_id, future in futures.items():
                 self._forget((scope, execution_id), future)
-        return {key: future.result() for key, future in futures.items() if future.done()}
+        return {
+            key: future.result()
+            for key, future in futures.items()
+            if future.done() and not future.cancelled()
+        }
 
     async def close(self) -> None:
-        """Stop polling; who still waits is let go when its own time is over."""
+        """Stop polling and let everyone who waits go with what has ended so far."""
+        self._closed = True
+        for futures in list(self._waiting.values()):
+            for future in futures:
+                future.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
