@@ -16,7 +16,12 @@ import pytest
 from actors import ray_head, state_file
 from actors.local import down, find, up
 from actors.processes import exclusive, identify, is_alive
-from noetl_ray.config.settings import RaySettings, Settings
+from noetl_ray.config.settings import (
+    EventStoreSettings,
+    ProjectionSettings,
+    RaySettings,
+    Settings,
+)
 from noetl_ray.errors import ConfigError, ConflictError, InternalError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -107,7 +112,7 @@ def test_a_whole_life_leaves_no_process(tmp_path):
 
 
 def test_a_failing_up_names_the_host_and_stops_everything(tmp_path, monkeypatch):
-    monkeypatch.setattr("actors.local.HOSTS_START_S", 6.0)
+    monkeypatch.setattr("actors.local.HOSTS_START_S", 10.0)
     started = []
     original = state_file.save
 
@@ -132,6 +137,31 @@ def test_one_embedded_server_cannot_promise_replication(tmp_path):
     with pytest.raises(ConfigError, match="replicate"):
         up(settings)
     assert not state_file.state_path(tmp_path).exists()
+
+
+def test_parts_with_an_address_are_used_and_left_alone(joined, tmp_path):
+    settings = Settings(
+        data_dir=str(tmp_path),
+        event_store=EventStoreSettings(url=joined.nats_url, token=joined.nats_token),
+        projection_stores=ProjectionSettings(dsn=joined.postgres_dsn),
+        ray=RaySettings(address=joined.ray_address, namespace="guest"),
+    )
+    guest = up(settings, factory="stand_in:open_idle", python_path=[HERE])
+    try:
+        assert guest.pids == {}
+        assert guest.gateway_url != joined.gateway_url
+        assert guest.ray_address == joined.ray_address
+        assert namespaces() == {"noetl", "guest"}
+    finally:
+        down(tmp_path)
+    assert namespaces() == {"noetl"}
+    assert find(joined.data_dir) is not None
+
+
+def namespaces():
+    from ray.util import list_named_actors
+
+    return {entry["namespace"] for entry in list_named_actors(all_namespaces=True)}
 
 
 def wait_gone(pid):
