@@ -30,7 +30,8 @@ def router(state: FixtureState) -> APIRouter:
     """All endpoints of this module."""
     routes = APIRouter(prefix="/api/v1")
     _heavy(routes, state)
-    _chain(routes)
+    _chain_items(routes)
+    _chain_detail(routes)
     return routes
 
 
@@ -87,7 +88,7 @@ def _heavy_item(state: FixtureState, number: int, payload_kb: int) -> dict[str, 
     }
 
 
-def _chain(routes: APIRouter) -> None:
+def _chain_items(routes: APIRouter) -> None:
     @routes.get("/reference-chain/items")
     async def items(
         page: int = 1,
@@ -133,6 +134,8 @@ def _chain(routes: APIRouter) -> None:
         meta = {"payload_kb": payload_kb, "pages": pages, "chain_window": chain_window}
         return JSONResponse({"data": data, "paging": paging, "refs": refs, "meta": meta})
 
+
+def _chain_detail(routes: APIRouter) -> None:
     @routes.get("/reference-chain/detail/{record_id}")
     async def detail(
         record_id: int,
