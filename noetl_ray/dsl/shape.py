@@ -116,7 +116,8 @@ class Shape:
                 continue
             hint = did_you_mean(key, words, cutoff=_SURELY)
             if hint:
-                message = f"a {what} has no key '{key}'"
+                article = "an" if what[0] in "aeiou" else "a"
+                message = f"{article} {what} has no key '{key}'"
                 self.findings.warning(node.key_place(key), f"{path}.{key}", message, hint)
 
     def refuse(self, node: Node, path: str, keys: dict[str, str]) -> None:

@@ -115,6 +115,9 @@ def read_source(text: str, findings: Findings) -> Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = _place(mark) if mark is not None else Place(line=1, column=1)
+        if at.line > text.count("\n") + 1:
+            # The parser looks one line past the end of the text.
+            at = _at_offset(text, len(text))
         findings.error(at, "", f"the YAML is broken: {error.problem or error.context}", _tip(error))
     except yaml.YAMLError as error:
         position = getattr(error, "position", 0)
@@ -151,7 +154,9 @@ def _tip(error: yaml.MarkedYAMLError) -> str:
         return "quote text that holds ': '"
     if "undefined alias" in problem:
         return "quote text that starts with *"
-    return str(error.context or "") if error.problem else ""
+    if error.problem and error.context and error.context_mark is not None:
+        return f"{error.context} that starts in line {error.context_mark.line + 1}"
+    return ""
 
 
 class _Builder:

@@ -112,9 +112,9 @@ def rule_parts(shape: Shape, item: Node, path: str) -> tuple[Any, Node, str] | N
     elif any(holder.get(key) is not None for key in ("do", "allow", "set", "set_ctx", "set_iter")):
         action = holder
     else:
-        known = ("when", "then", "else")
-        near = next((h for h in (did_you_mean(k, known) for k in item.value) if h), "")
-        shape.findings.error(item, path, "the rule has no 'then'", near)
+        slips = (did_you_mean(key, ("then", "else")) for key in item.value if key != "when")
+        hint = next(filter(None, slips), "")
+        shape.findings.error(item, path, "the rule has no 'then'", hint)
         return None
     when = None
     if "else" not in item.value:
@@ -194,7 +194,7 @@ def _with_spec(shape: Shape, task: Task, spec: Node, path: str) -> Task:
 
 
 def _kind(shape: Shape, node: Node, path: str) -> str:
-    """The kind; empty, with a finding, when it cannot run. The task is read on for its other flaws."""
+    """The kind; empty, with a finding, when it cannot run. The rest of the task is still read."""
     found = node.get("kind")
     kind = shape.name(found)
     if found is None or kind is None:

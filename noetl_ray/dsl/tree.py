@@ -172,7 +172,7 @@ def _path(node: nodes.Node) -> Path | None:
         ):
             names.append(node.arg.value)
         elif isinstance(node, nodes.Name):
-            return (node.name, *reversed(names))
+            return (node.name, *reversed(names)) if node.ctx == "load" else None
         else:
             return None
         node = node.node
