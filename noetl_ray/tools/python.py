@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import json
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -102,7 +103,7 @@ class PythonTool:
         if reply.get("ok"):
             return ToolResult(data=reply.get("result"))
         if "exit_code" in reply:
-            raise _ended(reply["exit_code"])
+            raise _ended(reply["exit_code"], str(reply.get("said") or ""))
         raise _failed(reply.get("error") or {})
 
     async def close(self) -> None:
@@ -182,15 +183,17 @@ async def _request(code: str, config: dict[str, Any], context: ToolContext) -> b
         request["auth"] = single.data if single else {k: a.data for k, a in auths.items()}
     try:
         return _encoder.encode(request)
-    except (TypeError, UnicodeEncodeError, OverflowError):
+    except (TypeError, UnicodeEncodeError, RecursionError):
         # Keys that are not text, or lone surrogates: slow but forgiving.
-        return _encoder.encode(msgspec.json.decode(_forgiving(request)))
+        return json.dumps(_deep(request), ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _forgiving(value: Any) -> bytes:
-    import json
-
-    return json.dumps(to_jsonable(value), ensure_ascii=False).encode("utf-8", "replace")
+def _deep(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _deep(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_deep(item) for item in value]
+    return to_jsonable(value)
 
 
 def _names_read(code: str, names: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,7 +230,7 @@ def _decode(raw: bytearray) -> dict[str, Any]:
     return reply
 
 
-def _ended(code: int | None) -> ToolError:
+def _ended(code: int | None, said: str = "") -> ToolError:
     details: dict[str, Any] = {"exit_code": code, "exception_type": "ProcessEnded"}
     if code is None:
         how = "closed its channel"
@@ -238,7 +241,7 @@ def _ended(code: int | None) -> ToolError:
         if name == "SIGKILL":
             how += " (out of memory, or killed from outside)"
     else:
-        how = f"ended with exit code {code}"
+        how = f"ended with exit code {code}" + (f": {said}" if said else "")
     return ToolError(f"the step's Python process {how}", "unknown", False, details)
 
 

@@ -15,6 +15,7 @@ import ast
 import builtins
 import contextlib
 import datetime
+import fcntl
 import importlib
 import importlib.util
 import inspect
@@ -38,7 +39,6 @@ import msgspec
 
 MODULE_NAME = "noetl_task"
 _COMPILED_MAX = 64
-_PR_SET_PDEATHSIG = 1
 _TOP_NAMES = {"<module>": "code", "__noetl_body__": "code"}
 
 _compiled: OrderedDict[str, types.CodeType] = OrderedDict()
@@ -47,9 +47,10 @@ _compiled: OrderedDict[str, types.CodeType] = OrderedDict()
 class _Exit(Exception):
     """User code ended the process on purpose with a code that is not 0."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
+    def __init__(self, code: int, said: str) -> None:
+        super().__init__(code, said)
         self.exit_code = code
+        self.said = said
 
 
 def load_to_jsonable() -> Any:
@@ -162,10 +163,9 @@ def run_user_code(request: dict[str, Any]) -> Any:
                 return value
     except SystemExit as leave:
         if leave.code not in (None, 0):
-            code_number = leave.code if isinstance(leave.code, int) else 1
-            if not isinstance(leave.code, int):
-                print(leave.code, file=sys.stderr)
-            raise _Exit(code_number) from None
+            if isinstance(leave.code, int):
+                raise _Exit(leave.code, "") from None
+            raise _Exit(1, str(leave.code)) from None
     # What is left: a `result` that came in as input and was perhaps changed in place, or nothing.
     result = space.get("result")
     return {} if result is None else result
@@ -314,7 +314,7 @@ def answer(request: dict[str, Any], to_jsonable: Any, clean: _Clean) -> bytes:
         os.environ.update({k: str(v) for k, v in (request.get("env") or {}).items()})
         reply = {"ok": True, "result": to_jsonable(run_user_code(request))}
     except _Exit as leave:
-        reply = {"ok": False, "exit_code": leave.exit_code}
+        reply = {"ok": False, "exit_code": leave.exit_code, "said": leave.said}
     except BaseException as error:
         reply = {"ok": False, "error": describe(error)}
     for stream in (sys.stdout, sys.stderr, *clean.streams[1:]):
@@ -342,14 +342,19 @@ def _read_exactly(connection: socket.socket, size: int) -> bytearray:
     return data
 
 
-def _die_with_parent(connection: socket.socket, parent: int) -> None:
-    """End with the parent also while user code runs: by signal on Linux, by hang-up everywhere."""
-    if sys.platform == "linux":
-        import ctypes
+def _die_with_parent(connection: socket.socket, lifeline: int) -> None:
+    """End the whole group with the parent, also while user code runs.
 
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(0)
+    The parent holds the other end of the lifeline and never writes. On Linux its closing makes the
+    kernel itself signal the group, even while user code holds the interpreter's lock; the thread does
+    the same elsewhere. (A parent-death signal would end this process only and orphan its children.)
+    """
+    os.set_inheritable(lifeline, False)
+    if sys.platform == "linux":
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
     watch = select.poll()
     watch.register(connection.fileno(), getattr(select, "POLLRDHUP", select.POLLHUP))
 
@@ -362,11 +367,11 @@ def _die_with_parent(connection: socket.socket, parent: int) -> None:
 
 def serve() -> None:
     """Answer requests until the parent hangs up."""
-    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
+    descriptor, lifeline = int(sys.argv[1]), int(sys.argv[2])
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
     sys.argv[1:] = []
-    _die_with_parent(connection, parent)
+    _die_with_parent(connection, lifeline)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
     to_jsonable = load_to_jsonable()

@@ -24,6 +24,7 @@ LINE_BYTES_MAX = 1 << 16
 _READ_BYTES = 1 << 16
 _DRAIN_READS_MAX = 64
 _EXIT_WAIT_S = 2.0
+_REAP_TRIES_MAX = 100
 _HEADER = struct.Struct(">Q")
 
 Log = Callable[[str, str], None]
@@ -92,22 +93,27 @@ class PythonProcess:
         self.log: Log | None = None
         self.calls = 0
         self._closed = False
+        self._gone = asyncio.Event()
         ours, theirs = socket.socketpair()
+        their_lifeline, self._lifeline = os.pipe()
+        inherited = (theirs.fileno(), their_lifeline)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", str(CHILD_SCRIPT), str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-I", str(CHILD_SCRIPT), *map(str, inherited)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=dict(env),
-                pass_fds=(theirs.fileno(),),
+                pass_fds=inherited,
                 start_new_session=True,
             )
         except BaseException:
             ours.close()
+            os.close(self._lifeline)
             raise
         finally:
             theirs.close()
+            os.close(their_lifeline)
         ours.setblocking(False)
         self._socket = ours
         assert self._process.stdout is not None
@@ -198,6 +204,7 @@ class PythonProcess:
         for lines in self._lines:
             self.loop.remove_reader(lines.descriptor)
         self._socket.close()
+        os.close(self._lifeline)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._process.stdout.close()
@@ -206,8 +213,19 @@ class PythonProcess:
 
     def _reap(self, tries: int) -> None:
         # A killed process is gone within milliseconds; one stuck in the kernel is left to it.
-        if self._process.poll() is None and tries < 200 and not self.loop.is_closed():
-            self.loop.call_later(0.005 * (1 + tries), self._reap, tries + 1)
+        if self._process.poll() is not None or tries >= _REAP_TRIES_MAX:
+            self._gone.set()
+        else:
+            self.loop.call_later(0.002 * (1 + tries), self._reap, tries + 1)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether a killed process has been reaped."""
+        return self._gone.is_set()
+
+    async def gone(self) -> None:
+        """Wait until the system has let go of a killed process."""
+        await self._gone.wait()
 
 
 class PythonPool:
@@ -230,6 +248,7 @@ class PythonPool:
         self._slots = asyncio.Semaphore(size)
         self._idle: list[PythonProcess] = []
         self._busy: set[PythonProcess] = set()
+        self._dying: set[PythonProcess] = set()
         self._quiet = asyncio.Event()
         self._closed = False
 
@@ -282,13 +301,15 @@ class PythonPool:
         """Kill every process; running calls see ProcessEndedError."""
         self._closed = True
         while self._idle:
-            self._idle.pop().kill()
+            self._discard(self._idle.pop())
         for process in self._busy:
             process.end()
-        if self._busy:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_EXIT_WAIT_S):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_EXIT_WAIT_S):
+                if self._busy:
                     await self._quiet.wait()
+                for process in list(self._dying):
+                    await process.gone()
 
     def _take(self) -> PythonProcess:
         if self._closed:
@@ -297,15 +318,20 @@ class PythonPool:
             process = self._idle.pop()
             if process.is_usable():
                 return process
-            process.kill()
+            self._discard(process)
         return PythonProcess(self._env, asyncio.get_running_loop())
 
     def _give_back(self, process: PythonProcess, reusable: bool) -> None:
         if reusable:
             self._idle.append(process)
             return
-        process.kill()
+        self._discard(process)
         if not self._closed:
             # The replacement boots while nobody waits for it.
             with contextlib.suppress(OSError):
                 self._idle.append(PythonProcess(self._env, asyncio.get_running_loop()))
+
+    def _discard(self, process: PythonProcess) -> None:
+        self._dying = {other for other in self._dying if not other.is_gone}
+        self._dying.add(process)
+        process.kill()

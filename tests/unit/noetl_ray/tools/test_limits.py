@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+
+from noetl_ray.errors import ToolError
+from noetl_ray.tools.limits import time_limit_s
+
+
+@pytest.mark.parametrize(
+    ("config", "context_s", "default_s", "expected"),
+    [
+        ({}, None, None, None),
+        ({}, None, 60.0, 60.0),
+        ({}, 5.0, 60.0, 5.0),
+        ({"timeout": 2}, None, 60.0, 2.0),
+        ({"timeout_seconds": "3", "timeout": 9}, None, None, 3.0),
+        ({"timeout": 90}, 5.0, None, 5.0),
+        ({"timeout": ""}, None, None, None),
+    ],
+)
+def test_the_shortest_limit_wins(config, context_s, default_s, expected):
+    assert time_limit_s(config, context_s, default_s) == expected
+
+
+@pytest.mark.parametrize("bad", ["soon", 0, -1, [1], float("nan")])
+def test_a_limit_that_is_none_is_refused(bad):
+    with pytest.raises(ToolError, match="timeout must be"):
+        time_limit_s({"timeout": bad}, None)
