@@ -311,6 +311,7 @@ def _worker(
             clock=ports.clock,
             env=ports.env,
         ),
+        lease_ms=runtime.worker_lease_ms,
         announce_ms=runtime.announce_ms,
         shard_count=runtime.shard_count,
     )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from actors.contexts import ContextStore
+from actors.lease import WorkerLease
 from actors.logbook import Logbook
 from actors.messages import Offer
 from actors.programs import Programs
@@ -23,6 +24,7 @@ from noetl_ray.clock import Clock
 from noetl_ray.credentials.port import Credential, CredentialStore
 from noetl_ray.dsl.model import Task
 from noetl_ray.dsl.template import Templates
+from noetl_ray.engine.decide import Program
 from noetl_ray.engine.names import Names, step_value
 from noetl_ray.errors import LogUnavailableError, NoetlError, StoreError
 from noetl_ray.events.canonical import to_jsonable
@@ -32,6 +34,7 @@ from noetl_ray.hints.port import Hints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.locator.result import ResultName, frame_coordinate
 from noetl_ray.results.redact import Redactor
+from noetl_ray.results.ref import Status
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.tools.pipeline import Pipeline, PipelineOutcome
@@ -44,6 +47,8 @@ from noetl_ray.wal.tasklog import TaskLog
 _log = logging.getLogger(__name__)
 
 STORE_TRIES = 30
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +83,17 @@ class WorkerPorts:
 class CommandRun:
     """One command from its offer to its completion in the log."""
 
-    def __init__(self, me: WorkerIdentity, ports: WorkerPorts, offer: Offer) -> None:
+    def __init__(
+        self,
+        me: WorkerIdentity,
+        ports: WorkerPorts,
+        offer: Offer,
+        lease: WorkerLease,
+        nudged: Container[str],
+    ) -> None:
         self._me = me
+        self._lease = lease
+        self._nudged = nudged
         self._p = ports
         self._offer = offer
         issued = offer.issued
@@ -96,7 +110,8 @@ class CommandRun:
         try:
             outcome = await self._pipeline()
         except asyncio.CancelledError:
-            await asyncio.shield(self._cancelled())
+            if self._offer.issued.command_id in self._nudged:
+                await asyncio.shield(self._cancelled())
             raise
         redactor = self._redactor()
         value = redactor.value(to_jsonable(outcome.value))
@@ -108,14 +123,7 @@ class CommandRun:
     async def _pipeline(self) -> PipelineOutcome:
         issued = self._offer.issued
         try:
-            program = await self._p.programs.get(self._scope, issued.payload["playbook_digest"])
-            context = issued.payload.get("context") or {}
-            if issued.payload_ref is not None:
-                context = await self._p.contexts.load(self._scope, issued.payload_ref)
-            steps = {
-                name: step_value(await self._p.results.load(self._scope, block))
-                for name, block in context.get("steps", {}).items()
-            }
+            program, context, steps = await self._patiently(self._load)
         except NoetlError as failure:
             error = {
                 "kind": failure.code,
@@ -145,7 +153,33 @@ class CommandRun:
         )
         return await pipeline.run()
 
-    def _context_for(
+    async def _load(self) -> tuple[Program, dict[str, Any], dict[str, Any]]:
+        """The playbook and the values the command's templates read."""
+        issued = self._offer.issued
+        program = await self._p.programs.get(self._scope, issued.payload["playbook_digest"])
+        context = issued.payload.get("context") or {}
+        if issued.payload_ref is not None:
+            context = await self._p.contexts.load(self._scope, issued.payload_ref)
+        steps = {
+            name: step_value(await self._p.results.load(self._scope, block))
+            for name, block in context.get("steps", {}).items()
+        }
+        return program, context, steps
+
+    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """A store out of reach is no failure of the step: try again for a while."""
+        tries = 1
+        while True:
+            try:
+                return await work()
+            except StoreError as error:
+                if not error.retryable or tries >= STORE_TRIES:
+                    raise
+                _log.warning("%s waits for a store: %s", self._offer.issued.command_id, error)
+                await self._p.clock.sleep(min(0.1 * 2**tries, 5.0))
+                tries += 1
+
+    async def _context_for(
         self,
         task: Task,
         attempt: int,
@@ -153,6 +187,7 @@ class CommandRun:
         timeout_s: float | None,
         names: Mapping[str, Any],
     ) -> ToolContext:
+        await self._lease.ensure()
         wants_names = task.kind == "python" and "context" in str(task.config.get("code", ""))
         return ToolContext(
             execution_id=self._offer.issued.execution_id,
@@ -188,16 +223,10 @@ class CommandRun:
             attempt=self._offer.attempt,
             version=1,
         )
-        status = "ok" if ok else "error"
-        for attempt in range(STORE_TRIES):
-            try:
-                return await self._p.results.persist(self._scope, name, value, status=status)
-            except StoreError as error:
-                _log.warning("result of %s not stored yet: %s", issued.command_id, error)
-                if attempt == STORE_TRIES - 1:
-                    raise
-                await self._p.clock.sleep(min(0.1 * 2**attempt, 5.0))
-        raise AssertionError
+        status: Status = "ok" if ok else "error"
+        return await self._patiently(
+            lambda: self._p.results.persist(self._scope, name, value, status=status)
+        )
 
     def _events(
         self, outcome: PipelineOutcome, result: dict[str, Any], error: dict[str, Any] | None

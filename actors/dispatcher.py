@@ -93,6 +93,11 @@ class Dispatcher:
             await asyncio.gather(self._serving, return_exceptions=True)
 
     async def offer(self, state: ExecutionState, command: CommandState, issued: Event) -> None:
+        """Send a command to its holder, unless it has come back already."""
+        if _returned(state, command):
+            # A decision's ack can come after the completion it led to; offering now would name the
+            # completion's own version and run the command again.
+            return
         now = self._clock.monotonic()
         sent = self._sent.get(command.command_id)
         wait = min(sent.wait_s * 2, RESEND_MAX_S) if sent else RESEND_FIRST_S

@@ -34,6 +34,9 @@ class Fleet:
         payload = event.payload
         worker_id = payload["worker_id"]
         if event.event_type is EventType.WORKER_JOINED:
+            member = self._members.get(worker_id)
+            if member is not None and member.incarnation == payload["incarnation"]:
+                return
             place = payload.get("place", {})
             self._members[worker_id] = _Member(
                 incarnation=payload["incarnation"],

@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from actors.messages import decode_announcement
+from actors.messages import Heard, decode_announcement, encode, heard_subject
 from actors.stamp import system_event
 from noetl_ray.clock import Clock
 from noetl_ray.errors import LogError, VersionConflictError
@@ -22,6 +22,8 @@ from noetl_ray.wal.port import Log, Recorded, Subscription
 
 _log = logging.getLogger(__name__)
 TURN_S = 0.5
+ABSENT_S = 2.0
+"""A gap between turns that means this keeper itself did not run."""
 
 
 @dataclass(slots=True)
@@ -50,11 +52,13 @@ class Keeper:
         self._subscription: Subscription | None = None
         self._stop_listening: Any = None
         self._lost = 0
+        self._turned_at = 0.0
 
     async def start(self) -> None:
         """Learn the workers from the log, then listen for their announcements."""
         self._stop_listening = await self._hints.listen(ANNOUNCE, self._heard)
         self._subscription = await self._log.subscribe(["noetl.system.worker.>"])
+        self._turned_at = self._clock.monotonic()
 
     async def step(self) -> None:
         """Take news from the log, then declare those lost that kept silent too long."""
@@ -62,6 +66,11 @@ class Keeper:
         for recorded in await self._subscription.next_batch(200, TURN_S):
             self._observe(recorded)
         now = self._clock.monotonic()
+        if now - self._turned_at > ABSENT_S:
+            # Not a judge of silence: it was away itself, and news may still be on its way.
+            for seen in self._workers.values():
+                seen.heard_at = now
+        self._turned_at = now
         for worker_id, seen in list(self._workers.items()):
             if now - seen.heard_at > self._lease_s:
                 await self._declare_lost(worker_id, seen)
@@ -95,6 +104,8 @@ class Keeper:
         seen = self._workers.get(announcement.worker_id)
         if seen is not None and seen.incarnation == announcement.incarnation:
             seen.heard_at = self._clock.monotonic()
+            answer = Heard(incarnation=announcement.incarnation, sequence=announcement.sequence)
+            await self._hints.send(heard_subject(announcement.worker_id), encode(answer))
 
     async def _declare_lost(self, worker_id: str, seen: _Seen) -> None:
         event = system_event(

@@ -5,9 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from noetl_ray.events.envelope import Event
+from noetl_ray.wal.subjects import token
 
 CANCEL = "noetl.hints.cancel"
 """Where workers hear that an execution was cancelled (P23)."""
+
+
+def heard_subject(worker_id: str) -> str:
+    """Where a worker learns that it was heard."""
+    return f"noetl.hints.heard.{token(worker_id)}"
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,8 +34,15 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True):
 
     worker_id: str
     incarnation: str
-    slots: int
+    sequence: int
     running: int
+
+
+class Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """The keeper says which announcement it heard."""
+
+    incarnation: str
+    sequence: int
 
 
 class Nudge(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,3 +55,4 @@ encode = msgspec.json.encode
 decode_offer = msgspec.json.Decoder(Offer).decode
 decode_announcement = msgspec.json.Decoder(Announcement).decode
 decode_nudge = msgspec.json.Decoder(Nudge).decode
+decode_heard = msgspec.json.Decoder(Heard).decode

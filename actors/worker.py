@@ -13,13 +13,19 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from actors.command_run import CommandRun, WorkerIdentity, WorkerPorts, subject_of
-from actors.messages import CANCEL, Announcement, Offer, decode_nudge, decode_offer, encode
-from actors.stamp import system_event
+from actors.lease import LeaseLostError, WorkerLease
+from actors.messages import (
+    CANCEL,
+    Announcement,
+    Offer,
+    decode_heard,
+    decode_nudge,
+    decode_offer,
+    encode,
+    heard_subject,
+)
 from noetl_ray.errors import NoetlError, VersionConflictError
-from noetl_ray.events.envelope import Record
-from noetl_ray.events.types import EventType
 from noetl_ray.hints.port import ANNOUNCE, offer_subject
-from noetl_ray.wal.subjects import token, worker_subject
 
 _log = logging.getLogger(__name__)
 
@@ -34,18 +40,45 @@ class Worker:
     name = "worker"
 
     def __init__(
-        self, identity: WorkerIdentity, ports: WorkerPorts, *, announce_ms: int, shard_count: int
+        self, identity: WorkerIdentity, ports: WorkerPorts, *, lease_ms: int, announce_ms: int, shard_count: int
     ) -> None:
         self._me = identity
         self._p = ports
+        self._lease_ms = lease_ms
         self._shard_count = shard_count
         self._announce_s = announce_ms / 1000
         self._slots = asyncio.Semaphore(identity.slots)
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._seen: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self._nudged: set[str] = set()
         self._stoppers: list[Callable[[], Awaitable[None]]] = []
         self._done = 0
         self._refused = 0
+        self._lives = 1
+        self._lost = False
+        self._lease = self._new_lease(identity.incarnation)
+
+    def _new_lease(self, incarnation: str) -> WorkerLease:
+        return WorkerLease(
+            self._p.log,
+            self._p.ids,
+            self._p.clock,
+            worker_id=self._me.worker_id,
+            incarnation=incarnation,
+            producer=self._me.producer,
+            facts={"slots": self._me.slots, "place": self._me.place},
+            lease_ms=self._lease_ms,
+        )
+
+    async def _begin_anew(self) -> None:
+        """Drop what belongs to the lost incarnation and join as another."""
+        for task in list(self._tasks.values()):
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._lives += 1
+        self._lease = self._new_lease(f"{self._me.incarnation}.{self._lives}")
+        self._lost = False
+        await self._lease.join()
 
     async def start(self) -> None:
         """Listen for offers, then join in the log: whoever reads the join can offer at once."""
@@ -55,16 +88,19 @@ class Worker:
             subject = offer_subject(shard, self._me.worker_id)
             self._stoppers.append(await self._p.hints.listen(subject, self._on_offer))
         self._stoppers.append(await self._p.hints.listen(CANCEL, self._on_cancel))
-        await self._say(
-            EventType.WORKER_JOINED, {"slots": self._me.slots, "place": self._me.place}
+        self._stoppers.append(
+            await self._p.hints.listen(heard_subject(self._me.worker_id), self._on_heard)
         )
+        await self._lease.join()
 
     async def step(self) -> None:
-        """Announce that this incarnation lives."""
+        """Announce that this incarnation lives; begin anew when it was declared lost."""
+        if self._lost:
+            await self._begin_anew()
         announcement = Announcement(
             worker_id=self._me.worker_id,
-            incarnation=self._me.incarnation,
-            slots=self._me.slots,
+            incarnation=self._lease.incarnation,
+            sequence=self._lease.announced(),
             running=len(self._tasks),
         )
         await self._p.hints.send(ANNOUNCE, encode(announcement))
@@ -78,7 +114,7 @@ class Worker:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         try:
-            await self._say(EventType.WORKER_LEFT, {})
+            await self._lease.leave()
         except NoetlError as error:
             _log.info("left without a word: %s", error)
 
@@ -91,40 +127,9 @@ class Worker:
             "refused": self._refused,
         }
 
-    async def _say(self, kind: EventType, more: dict[str, Any]) -> None:
-        subject = worker_subject(self._me.worker_id)
-        while True:
-            last = await self._p.log.last(subject)
-            if last and kind is EventType.WORKER_LEFT:
-                newest = last.record.events[-1]
-                if newest.payload.get("incarnation") != self._me.incarnation:
-                    return
-            event = system_event(
-                kind,
-                self._me.worker_id,
-                {
-                    "worker_id": self._me.worker_id,
-                    "incarnation": self._me.incarnation,
-                    **more,
-                },
-                event_id=self._p.ids.mint(),
-                now_ms=self._p.clock.now_ms(),
-                producer=self._me.producer,
-                prev_event_id=last.record.events[-1].event_id if last else None,
-            )
-            try:
-                await self._p.log.append(
-                    subject,
-                    Record(events=(event,)),
-                    expected_version=last.position if last else 0,
-                )
-                return
-            except VersionConflictError:
-                continue
-
     async def _on_offer(self, _subject: str, data: bytes) -> None:
         offer = decode_offer(data)
-        if offer.incarnation != self._me.incarnation:
+        if offer.incarnation != self._lease.incarnation:
             return
         key = (offer.issued.command_id or "", offer.version)
         if key in self._seen:
@@ -134,25 +139,38 @@ class Worker:
             self._seen.popitem(last=False)
         task = asyncio.create_task(self._work(offer, key))
         self._tasks[key] = task
-        task.add_done_callback(lambda _t: self._tasks.pop(key, None))
+        task.add_done_callback(lambda _t: self._ended(key))
+
+    def _ended(self, key: tuple[str, int]) -> None:
+        self._tasks.pop(key, None)
+        self._nudged.discard(key[0])
 
     async def _on_cancel(self, _subject: str, data: bytes) -> None:
         nudge = decode_nudge(data)
         prefix = f"{nudge.execution_id}-"
         for (command_id, _), task in list(self._tasks.items()):
             if command_id.startswith(prefix):
-                task.cancel("execution cancelled")
+                self._nudged.add(command_id)
+                task.cancel()
+
+    async def _on_heard(self, _subject: str, data: bytes) -> None:
+        heard = decode_heard(data)
+        if heard.incarnation == self._lease.incarnation:
+            self._lease.heard(heard.sequence)
 
     async def _work(self, offer: Offer, key: tuple[str, int]) -> None:
         async with self._slots:
             try:
                 if self._p.clock.now_ms() - offer.sent_ms > OFFER_FRESH_MS:
                     await self._check_still_ours(offer)
-                await CommandRun(self._me, self._p, offer).run()
+                await CommandRun(self._me, self._p, offer, self._lease, self._nudged).run()
                 self._done += 1
             except VersionConflictError:
                 # The command was taken away or ended: our run is void, the log has the truth.
                 self._refused += 1
+            except LeaseLostError:
+                self._refused += 1
+                self._lost = True
             except asyncio.CancelledError:
                 raise
             except Exception:

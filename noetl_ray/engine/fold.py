@@ -144,7 +144,12 @@ def _arrive(draft: ExecutionState, recorded: Recorded) -> None:
         if event.event_type in CONSUMED_FACTS:
             facts.append(event)
         elif event.event_type in (EventType.COMMAND_CLAIMED, EventType.COMMAND_RELEASED):
-            _change_holder(draft, event, recorded.position)
+            _change_holder(draft, event)
+    command = draft.commands.get(recorded.record.events[0].command_id or "")
+    if command is not None:
+        draft.commands[command.command_id] = msgspec.structs.replace(
+            command, version=recorded.position
+        )
     if facts:
         draft.pending[recorded.position] = tuple(facts)
         first = facts[0]
@@ -152,11 +157,6 @@ def _arrive(draft: ExecutionState, recorded: Recorded) -> None:
             draft.root_event_id = first.event_id
         elif first.aggregate_type is AggregateType.INBOX:
             draft.inbox_version = max(draft.inbox_version, recorded.position)
-        elif first.command_id in draft.commands:
-            command = draft.commands[first.command_id]
-            draft.commands[first.command_id] = msgspec.structs.replace(
-                command, version=recorded.position
-            )
 
 
 def _apply_fact(draft: ExecutionState, event: Event, position: int) -> None:
@@ -191,11 +191,11 @@ def _returned(draft: ExecutionState, event: Event) -> None:
         assign(draft.ctx, key, value)
 
 
-def _change_holder(draft: ExecutionState, event: Event, position: int) -> None:
+def _change_holder(draft: ExecutionState, event: Event) -> None:
     command = draft.commands.get(event.command_id or "")
     if command is None:
         return
-    changes: dict[str, Any] = {"version": position, "last_event_id": event.event_id}
+    changes: dict[str, Any] = {"last_event_id": event.event_id}
     if event.event_type is EventType.COMMAND_RELEASED:
         changes |= {"worker_id": None, "incarnation": None}
     else:

@@ -8,9 +8,13 @@ Of all callbacks that are ready the seed picks the next one; when none is, time 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import gc
 import heapq
 import random
+import sys
+import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -33,6 +37,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.on_step: Callable[[], None] | None = None
         self._now = 0.0
         self._dead: set[str] = set()
+        self._frozen: dict[str, list[Any]] = {}
         self._graveyard: list[Any] = []
         self._clock_resolution = 1e-9
 
@@ -51,6 +56,14 @@ class SimLoop(asyncio.BaseEventLoop):
     def kill(self, process: str) -> None:
         """Nothing of this process runs any more."""
         self._dead.add(process)
+
+    def freeze(self, process: str) -> None:
+        """Stop a process the way a long pause does; it knows nothing of it afterwards."""
+        self._frozen.setdefault(process, [])
+
+    def thaw(self, process: str) -> None:
+        """Let a frozen process go on where it was."""
+        self._ready.extend(self._frozen.pop(process, []))  # type: ignore[attr-defined]
 
     def is_dead(self, process: str) -> bool:
         """Whether a process was killed."""
@@ -88,7 +101,11 @@ class SimLoop(asyncio.BaseEventLoop):
         del ready[index]
         if handle._cancelled:
             return
-        if handle._context.get(_process, "") in self._dead:
+        process = handle._context.get(_process, "")
+        if process in self._frozen and process not in self._dead:
+            self._frozen[process].append(handle)
+            return
+        if process in self._dead:
             # Kept, not dropped: a collected coroutine would run its `finally` blocks.
             self._graveyard.append(handle)
             return
@@ -133,9 +150,30 @@ def run_simulated(seed: int, main: Callable[[SimLoop], Coroutine[Any, Any, Any]]
         task = loop.spawn("", main(loop))
         return loop.run_until_complete(task)
     finally:
-        for left in asyncio.all_tasks(loop):
-            left._log_destroy_pending = False  # type: ignore[attr-defined]
+        _bury(loop)
         asyncio.set_event_loop(None)
         asyncio.set_event_loop_policy(previous)
-        loop._graveyard.clear()
-        loop.close()
+
+
+def _bury(loop: SimLoop) -> None:
+    """Drop what was killed or left over; what its `finally` blocks do now is nobody's business."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _unraisable: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            _close_all(loop)
+    finally:
+        sys.unraisablehook = hook
+
+
+def _close_all(loop: SimLoop) -> None:
+    loop.close()
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        coroutine = task.get_coro()
+        if isinstance(coroutine, Coroutine):
+            with contextlib.suppress(BaseException):
+                coroutine.close()
+    loop._graveyard.clear()
+    gc.collect()

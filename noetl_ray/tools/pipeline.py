@@ -6,7 +6,7 @@ order in which policy rules act. What a task printed, how results are stored and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from noetl_ray.dsl.model import Rule, Step, Task
 from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.fold import assign
 from noetl_ray.engine.names import Names, step_value
-from noetl_ray.errors import NoetlError, TemplateError, ToolError
+from noetl_ray.errors import LogError, NoetlError, TemplateError, ToolError
 from noetl_ray.tools.port import ToolContext
 from noetl_ray.tools.registry import ToolRegistry
 
@@ -48,8 +48,10 @@ class PipelineOutcome:
     runs: int = 0
 
 
-ContextFactory = Callable[[Task, int, int, float | None, Mapping[str, Any]], ToolContext]
-"""``(task, attempt, run ordinal, timeout, names) -> ToolContext``; raises to stop before an outside call."""
+ContextFactory = Callable[
+    [Task, int, int, float | None, Mapping[str, Any]], Awaitable[ToolContext]
+]
+"""``(task, attempt, run ordinal, timeout, names) -> ToolContext``; raises LogError to stop before an outside call."""
 
 
 class Output(dict[str, Any]):
@@ -153,7 +155,7 @@ class Pipeline:
             locals_ = self._locals(task, attempt)
             config, timeout = self._render(task, locals_)
             names = self._names.with_locals(locals_)
-            context = self._context_for(task, attempt, self._runs, timeout, names)
+            context = await self._context_for(task, attempt, self._runs, timeout, names)
             result = await tool.run(config, context)
             data, meta = result.data, result.meta
         except ToolError as failure:
@@ -161,6 +163,9 @@ class Pipeline:
             error = _tool_error(failure, task.label)
         except TemplateError as failure:
             error = _error("template", failure.message, task=task.label, template=failure.template)
+        except LogError:
+            # Whether this run may touch the world is not the playbook's business.
+            raise
         except NoetlError as failure:
             error = _error(
                 failure.code, failure.message, task=task.label, retryable=failure.retryable

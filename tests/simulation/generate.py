@@ -1,0 +1,96 @@
+"""Random playbooks whose outcome does not depend on timing, so that a faulty run can be held against a calm one."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import yaml
+
+
+def random_playbook(rng: random.Random) -> str:
+    """A playbook of 3 to 9 steps: branches, joins, a cycle, failures retried, handled or fatal."""
+    count = rng.randint(3, 9)
+    names = [f"s{i}" for i in range(count)]
+    steps = [_step(rng, names, index) for index in range(count)]
+    if rng.random() < 0.4:
+        _add_cycle(rng, steps, names)
+    document = {
+        "apiVersion": "noetl.io/v2",
+        "kind": "Playbook",
+        "metadata": {"name": f"random{rng.randint(0, 10**9)}"},
+        "workload": {"limit": rng.randint(1, 3), "label": "x"},
+        "workflow": steps,
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def _step(rng: random.Random, names: list[str], index: int) -> dict[str, Any]:
+    name = names[index]
+    step: dict[str, Any] = {"step": name}
+    fate = rng.random()
+    if fate < 0.12:
+        pass  # no tool: it only routes
+    elif fate < 0.3:
+        step["tool"] = {"kind": "noop", "result": {"n": rng.randint(0, 9)}}
+    else:
+        step["tool"] = _effect(rng)
+    if "tool" in step and rng.random() < 0.4:
+        step["set"] = {f"ctx.{name}_n": f"{{{{ {name}.n | default(0) }}}}"}
+    later = names[index + 1 :]
+    if later:
+        step["next"] = _next(rng, name, later)
+    return step
+
+
+def _effect(rng: random.Random) -> dict[str, Any]:
+    tool: dict[str, Any] = {
+        "kind": "http",
+        "url": "effect",
+        "value": {"n": rng.randint(0, 9)},
+        "takes_ms": rng.choice([0, 1, 20, 400, 3000]),
+    }
+    chance = rng.random()
+    if chance < 0.2:
+        tool["fail_first"] = rng.randint(1, 2)
+        tool["spec"] = {
+            "policy": {
+                "rules": [
+                    {
+                        "when": "{{ output.status == 'error' }}",
+                        "then": {"do": "retry", "attempts": 4, "delay": 0.5},
+                    }
+                ]
+            }
+        }
+    elif chance < 0.27:
+        tool["fail_first"] = 10**9
+    if rng.random() < 0.1:
+        tool["value"] = {"n": 1, "rows": [{"i": i, "t": "y" * 40} for i in range(60)]}
+    return tool
+
+
+def _next(rng: random.Random, name: str, later: list[str]) -> dict[str, Any]:
+    mode = rng.choice(["exclusive", "inclusive"])
+    targets = rng.sample(later[:4], k=min(len(later[:4]), rng.randint(1, 3)))
+    arcs: list[dict[str, Any]] = []
+    for target in targets:
+        arc: dict[str, Any] = {"step": target}
+        chance = rng.random()
+        if chance < 0.25:
+            arc["when"] = f"{{{{ {name}.n | default(0) > {rng.randint(0, 9)} }}}}"
+        elif chance < 0.4:
+            arc["when"] = "{{ event.name == 'call.error' }}"
+        elif chance < 0.5:
+            arc["set"] = {f"ctx.via_{name}_{target}": "{{ workload.label }}"}
+        arcs.append(arc)
+    return {"spec": {"mode": mode}, "arcs": arcs}
+
+
+def _add_cycle(rng: random.Random, steps: list[dict[str, Any]], names: list[str]) -> None:
+    """Make the last step go back until a counter reaches the limit."""
+    last = steps[-1]
+    back = rng.choice(names[:-1])
+    last["tool"] = {"kind": "noop", "result": {"n": 1}}
+    last["set"] = {"ctx.turn": "{{ (ctx.turn | default(0)) + 1 }}"}
+    last["next"] = {"arcs": [{"step": back, "when": "{{ ctx.turn < workload.limit }}"}]}

@@ -1,0 +1,84 @@
+"""What must hold of any log, whatever happened while it was written (architecture, section 5)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from noetl_ray.engine.fold import fold
+from noetl_ray.engine.state import ExecutionState
+from noetl_ray.events.envelope import Event, check_envelope, checksum_of
+from noetl_ray.events.types import COMMAND_TERMINAL, EXECUTION_TERMINAL, EventType
+from noetl_ray.wal.memory import MemoryLog
+from noetl_ray.wal.port import Recorded
+
+
+def records(log: MemoryLog) -> list[Recorded]:
+    """Everything the log holds, in order."""
+    return [r for r in log._records if r is not None]
+
+
+def folded(log: MemoryLog) -> dict[int, ExecutionState]:
+    """The state of every execution, from the log alone."""
+    states: dict[int, ExecutionState] = {}
+    for recorded in records(log):
+        execution_id = recorded.record.events[0].execution_id
+        if execution_id:
+            states[execution_id] = fold(states.get(execution_id), recorded)
+    return states
+
+
+def check_log(log: MemoryLog) -> list[str]:
+    """Everything wrong with a log; empty when all holds."""
+    wrong: list[str] = []
+    by_execution: dict[int, list[Event]] = defaultdict(list)
+    ids: Counter[int] = Counter()
+    for recorded in records(log):
+        for event in recorded.record.events:
+            ids[event.event_id] += 1
+            check_envelope(event)
+            if checksum_of(event) != event.envelope_checksum:
+                wrong.append(f"checksum of {event.event_id}")
+            if event.execution_id:
+                by_execution[event.execution_id].append(event)
+    wrong += [f"event id {i} stands {n} times" for i, n in ids.items() if n > 1]
+    for execution_id, events in by_execution.items():
+        wrong += _check_execution(execution_id, events)
+    return wrong
+
+
+def _check_execution(execution_id: int, events: list[Event]) -> list[str]:
+    wrong: list[str] = []
+    known = {event.event_id for event in events}
+    roots = [e for e in events if e.prev_event_id is None]
+    dangling = [e for e in events if e.prev_event_id is not None and e.prev_event_id not in known]
+    if len(roots) != 1 or roots[0].event_type is not EventType.EXECUTION_REQUESTED:
+        wrong.append(f"{execution_id}: {len(roots)} roots")
+    if dangling:
+        wrong.append(f"{execution_id}: {len(dangling)} dangling links")
+    ends = [e for e in events if e.event_type in EXECUTION_TERMINAL]
+    if len(ends) != 1:
+        wrong.append(f"{execution_id}: {len(ends)} ends")
+    issued = Counter(e.command_id for e in events if e.event_type is EventType.COMMAND_ISSUED)
+    ended = Counter(e.command_id for e in events if e.event_type in COMMAND_TERMINAL)
+    wrong += [f"{c}: issued {n} times" for c, n in issued.items() if n > 1]
+    wrong += [f"{c}: {n} ends" for c, n in ended.items() if n > 1]
+    cancelled = any(e.event_type is EventType.EXECUTION_CANCELLED for e in events)
+    if not cancelled:
+        wrong += [f"{c}: never ended" for c in issued if not ended[c]]
+    entered = Counter(
+        (e.payload["step"], e.payload["visit"])
+        for e in events
+        if e.event_type is EventType.STEP_ENTER
+    )
+    wrong += [f"{execution_id}: {key} entered {n} times" for key, n in entered.items() if n > 1]
+    return wrong
+
+
+def trace(state: ExecutionState) -> dict[str, object]:
+    """What a run must have in common with any other run of the same playbook."""
+    return {
+        "status": state.status,
+        "steps": {name: (s.status, s.visits) for name, s in sorted(state.steps.items())},
+        "ctx": state.ctx,
+        "handled": state.failures_handled,
+    }

@@ -1,0 +1,98 @@
+"""One seed: random playbooks, a calm run for reference, a rough run with crashes, and the invariants."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from noetl_ray.submit import Submission, submit_execution
+from noetl_ray.testing.simloop import SimLoop, run_simulated
+from tests.simulation.generate import random_playbook
+from tests.simulation.invariants import check_log, folded, trace
+from tests.simulation.world import CALM, ROUGH, FaultPlan, World
+
+ROUGH_S = 25.0
+CALM_LIMIT_S = 600.0
+
+
+def run_seed(seed: int) -> list[str]:
+    """Everything that went wrong under a seed; empty when all held."""
+    rng = random.Random(seed)
+    books = [random_playbook(rng) for _ in range(rng.randint(1, 3))]
+    calm = run_simulated(seed, lambda loop: _run(loop, books, CALM, crashes=False))
+    rough = run_simulated(seed, lambda loop: _run(loop, books, ROUGH, crashes=True))
+    wrong = [f"calm: {w}" for w in calm["wrong"]] + [f"rough: {w}" for w in rough["wrong"]]
+    for index, (one, two) in enumerate(zip(calm["traces"], rough["traces"], strict=False)):
+        if one["status"] == "COMPLETED" and one != two:
+            wrong.append(f"playbook {index}: calm {one} rough {two}")
+        if one["status"] != two["status"]:
+            wrong.append(f"playbook {index}: calm {one['status']} rough {two['status']}")
+    return wrong
+
+
+async def _run(
+    loop: SimLoop, books: list[str], faults: FaultPlan, *, crashes: bool
+) -> dict[str, Any]:
+    world = World(loop, CALM, conductors=2 if crashes else 1)
+    world.start_all()
+    await world.clock.sleep(0.5)
+    ids: list[int] = []
+    for book in books:
+        done = await submit_execution(
+            world.submit_ports, world.scope, "default", Submission(source=book)
+        )
+        ids.append(done.execution_id)
+    if crashes:
+        world.faults = faults
+        await _torment(world)
+        world.faults = CALM
+    ended = await world.settle(ids, within_s=CALM_LIMIT_S)
+    wrong = list(world.violations)
+    if not ended:
+        states = folded(world.log)
+        wrong.append(
+            f"not ended: {[(i, states[i].status if i in states else None) for i in ids]}"
+        )
+    else:
+        await world.clock.sleep(10.0)
+        wrong += check_log(world.log)
+        wrong += await _check_read_model(world, ids)
+    states = folded(world.log)
+    world.stop()
+    return {
+        "wrong": wrong,
+        "traces": [trace(states[i]) for i in ids if i in states],
+        "steps": loop.steps,
+    }
+
+
+async def _torment(world: World) -> None:
+    """Kill or freeze processes at random moments for a while."""
+    rng = world.loop.rng
+    until = world.loop.time() + ROUGH_S
+    while world.loop.time() < until:
+        await world.clock.sleep(rng.expovariate(0.6))
+        name = rng.choice(world.wanted)
+        if name not in world.live:
+            continue
+        if rng.random() < 0.25:
+            process = world.processes[name]
+            world.loop.freeze(process)
+            await world.clock.sleep(rng.choice([0.5, 3.0, 12.0]))
+            world.loop.thaw(process)
+        else:
+            world.crash(name)
+            await world.clock.sleep(rng.uniform(0.05, 4.0))
+            world.start(name)
+
+
+async def _check_read_model(world: World, ids: list[int]) -> list[str]:
+    """The projector's rows equal a fold of the log."""
+    wrong: list[str] = []
+    states = folded(world.log)
+    for execution_id in ids:
+        row = await world.readmodel.execution(world.scope, execution_id)
+        state = states[execution_id]
+        if row is None or row.status != state.status or row.event_count != state.event_count:
+            wrong.append(f"read model of {execution_id}: {row} but the log says {state.status}")
+    return wrong

@@ -1,0 +1,339 @@
+"""The whole runtime in one process: memory adapters, virtual time, processes that die and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from actors.command_run import WorkerIdentity, WorkerPorts
+from actors.conductor import Conductor, ConductorPorts
+from actors.contexts import ContextStore
+from actors.keeper import Keeper
+from actors.materializer import Materializer
+from actors.programs import Programs
+from actors.projector import Projector
+from actors.role import Role, run_role
+from actors.worker import Worker
+from noetl_ray.credentials.memory import MemoryCredentials
+from noetl_ray.dsl.template import Templates
+from noetl_ray.errors import LogUnavailableError, StoreUnavailableError, ToolError
+from noetl_ray.events.envelope import Record
+from noetl_ray.events.types import COMMAND_TERMINAL
+from noetl_ray.hints.memory import MemoryHints
+from noetl_ray.ids import SnowflakeIds
+from noetl_ray.locator.keys import Placement
+from noetl_ray.payloads.memory import MemoryObjects
+from noetl_ray.readmodel.memory import MemoryReadModel
+from noetl_ray.results.store import ResultStore
+from noetl_ray.scope import Scope
+from noetl_ray.submit import SubmitPorts
+from noetl_ray.testing.simloop import SimClock, SimLoop
+from noetl_ray.tools.noop import NoopTool
+from noetl_ray.tools.port import ToolContext, ToolResult
+from noetl_ray.tools.registry import ToolRegistry
+from noetl_ray.wal.memory import MemoryLog
+from noetl_ray.wal.tasklog_memory import MemoryTaskLog
+from placement.offer import Place
+
+SHARDS = 4
+LEASE_MS = 8_000
+TEMPLATES = Templates()
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultPlan:
+    """How unkind the world is; all chances per event."""
+
+    lost_publish: float = 0.0
+    lost_ack: float = 0.0
+    slow_log: float = 0.0
+    slow_delivery: float = 0.0
+    lost_hint: float = 0.0
+    doubled_hint: float = 0.0
+    late_hint: float = 0.0
+    failing_store: float = 0.0
+
+
+CALM = FaultPlan()
+ROUGH = FaultPlan(
+    lost_publish=0.03,
+    lost_ack=0.04,
+    slow_log=0.1,
+    slow_delivery=0.15,
+    lost_hint=0.1,
+    doubled_hint=0.1,
+    late_hint=0.15,
+    failing_store=0.05,
+)
+
+
+class EffectTool:
+    """The outside world: an effect that counts itself, takes time, and can fail the first few times."""
+
+    kind: ClassVar[str] = "http"
+    side_effects: ClassVar[bool] = True
+    meta_key: ClassVar[str] = "http"
+    text_keys: ClassVar[frozenset[str]] = frozenset({"url"})
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def run(self, config: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Wait, do it, wait, say so."""
+        world = self._world
+        world.effect(context)
+        await world.clock.sleep(float(config.get("takes_ms", 0)) / 1000)
+        context.log("stdout", f"effect of {context.step}")
+        if context.attempt <= int(config.get("fail_first", 0)):
+            raise ToolError("simulated failure", "server_error", True, {"status_code": 500})
+        return ToolResult(data=config["value"], meta={"status": 200})
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class _RoleHints:
+    """The hint port as one process has it: handlers run in that process, whoever sends."""
+
+    def __init__(self, shared: MemoryHints, loop: SimLoop, process: str) -> None:
+        self._shared = shared
+        self._loop = loop
+        self._process = process
+
+    async def send(self, subject: str, data: bytes) -> None:
+        await self._shared.send(subject, data)
+
+    async def listen(self, subject: str, handler: Any) -> Any:
+        return await self._shared.listen(subject, self._loop.within(self._process, handler))
+
+    async def close(self) -> None:
+        """The shared table stays."""
+
+
+class World:
+    """Ports, processes and what they did."""
+
+    def __init__(self, loop: SimLoop, faults: FaultPlan = CALM, *, conductors: int = 1) -> None:
+        self.loop = loop
+        self.faults = faults
+        self.clock = SimClock(loop)
+        self.log = MemoryLog(self.clock, faults=self)
+        self.hints = MemoryHints(faults=self)
+        self.objects = MemoryObjects(fault=self._store_fault)
+        self.tasklog = MemoryTaskLog()
+        self.readmodel = MemoryReadModel()
+        self.placement = Placement(shard_count=SHARDS)
+        self.results = ResultStore(
+            self.objects, self.placement, context_max_bytes=1_500, offload_bytes=None
+        )
+        self.effects: Counter[str] = Counter()
+        self.violations: list[str] = []
+        self.scope = Scope()
+        self._generator = 1
+        self._incarnations: Counter[str] = Counter()
+        self.processes: dict[str, str] = {}
+        self.live: dict[str, Role] = {}
+        self.wanted = [
+            *(f"conductor/{i}" for i in range(conductors)),
+            "worker/0",
+            "worker/1",
+            "keeper/0",
+            "projector/0",
+            "materializer/0",
+        ]
+        self.submit_ports = SubmitPorts(
+            log=self.log,
+            objects=self.objects,
+            placement=self.placement,
+            mint=self._ids().mint,
+            clock=self.clock,
+            producer="noetl://tenant/default/org/default/client/sim",
+        )
+
+    # Faults, as the adapters ask for them
+
+    async def before_append(self, subject: str, record: Record) -> None:
+        if self._chance(self.faults.slow_log):
+            await self.clock.sleep(self.loop.rng.uniform(0, 2))
+        if self._chance(self.faults.lost_publish):
+            raise LogUnavailableError("lost on the way in")
+
+    async def after_append(self, subject: str, record: Record, position: int) -> None:
+        if self._chance(self.faults.slow_log):
+            await self.clock.sleep(self.loop.rng.uniform(0, 2))
+        if self._chance(self.faults.lost_ack):
+            raise LogUnavailableError("ack lost")
+
+    async def delay_delivery(self) -> None:
+        if self._chance(self.faults.slow_delivery):
+            await self.clock.sleep(self.loop.rng.uniform(0, 1))
+
+    def deliveries(self, subject: str, data: bytes) -> list[float]:
+        if self._chance(self.faults.lost_hint):
+            return []
+        delay = self.loop.rng.uniform(0, 5) if self._chance(self.faults.late_hint) else 0.0
+        return [delay, delay] if self._chance(self.faults.doubled_hint) else [delay]
+
+    async def _store_fault(self, operation: str, key: str) -> None:
+        await asyncio.sleep(0)
+        if operation in ("put", "get", "info") and self._chance(self.faults.failing_store):
+            raise StoreUnavailableError("simulated")
+
+    def _chance(self, probability: float) -> bool:
+        return probability > 0 and self.loop.rng.random() < probability
+
+    # Processes
+
+    def start(self, name: str) -> None:
+        """Start a new incarnation of a wanted process."""
+        self._incarnations[name] += 1
+        process = f"{name}#{self._incarnations[name]}"
+        self.processes[name] = process
+        role = self._build(name, process)
+        self.live[name] = role
+        self.loop.spawn(process, self._host(name, process, role))
+
+    def start_all(self) -> None:
+        for name in self.wanted:
+            self.start(name)
+
+    def crash(self, name: str) -> None:
+        """Kill -9."""
+        self.loop.kill(self.processes[name])
+        self.live.pop(name, None)
+
+    async def _host(self, name: str, process: str, role: Role) -> None:
+        """A role that raises ends its process; its host starts it anew, as Ray would."""
+        try:
+            await run_role(role, asyncio.Event())
+        except Exception as error:
+            if not isinstance(error, LogUnavailableError | StoreUnavailableError):
+                self.violations.append(f"{process} broke: {error!r}")
+        self.loop.kill(process)
+        self.loop.spawn("", self._restart(name))
+
+    async def _restart(self, name: str) -> None:
+        await self.clock.sleep(1.0)
+        self.start(name)
+
+    def _ids(self) -> SnowflakeIds:
+        self._generator += 1
+        return SnowflakeIds(self._generator, self.clock)
+
+    def _build(self, name: str, process: str) -> Role:
+        kind, _, number = name.partition("/")
+        hints = _RoleHints(self.hints, self.loop, process)
+        producer = f"noetl://tenant/default/org/default/{kind}/{number}"
+        programs = Programs(self.objects, self.placement, TEMPLATES)
+        contexts = ContextStore(self.objects, self.placement)
+        if kind == "conductor":
+            ports = ConductorPorts(
+                log=self.log,
+                hints=hints,
+                programs=programs,
+                contexts=contexts,
+                ids=self._ids(),
+                clock=self.clock,
+                env={},
+            )
+            # Every conductor owns every shard: the fence alone must keep them apart (P3).
+            return Conductor(
+                ports, shards=range(SHARDS), producer=producer, near=Place(), lease_ms=LEASE_MS
+            )
+        if kind == "worker":
+            registry = ToolRegistry()
+            registry.register(NoopTool())
+            registry.register(EffectTool(self))
+            identity = WorkerIdentity(
+                worker_id=name, incarnation=process, producer=producer, place={}, slots=3
+            )
+            return Worker(
+                identity,
+                WorkerPorts(
+                    log=self.log,
+                    hints=hints,
+                    tasklog=self.tasklog,
+                    results=self.results,
+                    programs=programs,
+                    contexts=contexts,
+                    credentials=MemoryCredentials(),
+                    registry=registry,
+                    templates=TEMPLATES,
+                    ids=self._ids(),
+                    clock=self.clock,
+                    env={},
+                ),
+                lease_ms=LEASE_MS,
+                announce_ms=1000,
+                shard_count=SHARDS,
+            )
+        if kind == "keeper":
+            return Keeper(
+                log=self.log,
+                hints=hints,
+                ids=self._ids(),
+                clock=self.clock,
+                producer=producer,
+                lease_ms=LEASE_MS,
+            )
+        if kind == "projector":
+            return Projector(
+                self.log,
+                self.readmodel,
+                self.tasklog,
+                self.clock,
+                shards=range(SHARDS),
+                shard_count=SHARDS,
+            )
+        return Materializer(self.log, self.results, self.clock, shards=range(SHARDS))
+
+    # What happened outside
+
+    def effect(self, context: ToolContext) -> None:
+        """An effect happens now; it must not if its completion is already in the log (invariant 2)."""
+        self.effects[context.idempotency_key] += 1
+        command_id = context.idempotency_key.split("/")[0]
+        for subject, positions in self.log._subjects.items():
+            if not subject.endswith(f".cmd-{command_id}"):
+                continue
+            for position in positions:
+                recorded = self.log._at(position)
+                if recorded and any(e.event_type in COMMAND_TERMINAL for e in recorded.record.events):
+                    self.violations.append(f"{command_id} ran again after its completion")
+
+    async def settle(self, execution_ids: list[int], *, within_s: float) -> bool:
+        """Wait until all executions have ended, by the log."""
+        from noetl_ray.engine.state import TERMINAL_STATUSES
+        from tests.simulation.invariants import folded
+
+        deadline = self.loop.time() + within_s
+        while self.loop.time() < deadline:
+            states = folded(self.log)
+            if all(
+                i in states and states[i].status in TERMINAL_STATUSES for i in execution_ids
+            ):
+                return True
+            await self.clock.sleep(2.0)
+        return False
+
+    async def quiesce(self) -> None:
+        """Let the projector catch up."""
+        for _ in range(200):
+            position = min(
+                [await self.readmodel.position(name) for name in self.readmodel._positions] or [0]
+            ) if hasattr(self.readmodel, "_positions") else 0
+            if position >= await self.log.last_position():
+                return
+            await self.clock.sleep(0.5)
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            with contextlib.suppress(KeyError):
+                self.loop.kill(process)
