@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from actors.local import LocalSet, down, up
-from actors.ray_head import client_environment
+from actors.ray_head import client_environment, temp_dir_of
 from noetl_ray.config.settings import RaySettings, Settings
 
 HERE = str(Path(__file__).parent)
+
+
+@pytest.fixture
+def set_dir(tmp_path: Path) -> Iterator[Path]:
+    """A data directory; what Ray keeps elsewhere because of a long path is removed with it."""
+    yield tmp_path
+    shutil.rmtree(temp_dir_of(tmp_path), ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -85,33 +85,33 @@ def test_up_and_down_at_once_are_refused(local_set, cluster_settings):
     assert find(local_set.data_dir) is not None
 
 
-def test_a_whole_life_leaves_no_process(tmp_path):
+def test_a_whole_life_leaves_no_process(set_dir):
     """Up beside another set; a server dies; up again replaces the ruin; down; data stay."""
-    settings = Settings(data_dir=str(tmp_path), ray=RaySettings(dashboard=False, num_cpus=1))
+    settings = Settings(data_dir=str(set_dir), ray=RaySettings(dashboard=False, num_cpus=1))
     try:
         first = up(settings, factory="stand_in:open_idle", python_path=[HERE])
-        _, first_processes = processes_of(tmp_path)
+        _, first_processes = processes_of(set_dir)
         os.kill(first.pids["nats"], signal.SIGKILL)
         os.kill(first.pids["raylet"], signal.SIGKILL)
         assert wait_gone(first.pids["nats"])
-        assert find(tmp_path) is None
+        assert find(set_dir) is None
 
         second = up(settings, factory="stand_in:open_idle", python_path=[HERE])
         assert second.started
         assert not [ref for ref in first_processes if is_alive(ref)]
-        record, second_processes = processes_of(tmp_path)
+        record, second_processes = processes_of(set_dir)
         assert len(second_processes) > 6
     finally:
-        ended = down(tmp_path)
+        ended = down(set_dir)
     assert ended
     assert not [ref for ref in second_processes if is_alive(ref)]
     assert ray_head.processes(record.set_id) == []
-    assert find(tmp_path) is None
-    assert not down(tmp_path)
-    assert (tmp_path / "nats").is_dir()
+    assert find(set_dir) is None
+    assert not down(set_dir)
+    assert (set_dir / "nats").is_dir()
 
 
-def test_a_failing_up_names_the_host_and_stops_everything(tmp_path, monkeypatch):
+def test_a_failing_up_names_the_host_and_stops_everything(set_dir, monkeypatch):
     monkeypatch.setattr("actors.local.HOSTS_START_S", 10.0)
     started = []
     original = state_file.save
@@ -121,11 +121,11 @@ def test_a_failing_up_names_the_host_and_stops_everything(tmp_path, monkeypatch)
         original(record)
 
     monkeypatch.setattr("actors.state_file.save", remember)
-    settings = Settings(data_dir=str(tmp_path), ray=RaySettings(dashboard=False, num_cpus=1))
+    settings = Settings(data_dir=str(set_dir), ray=RaySettings(dashboard=False, num_cpus=1))
     with pytest.raises(InternalError, match=r"views/0: RuntimeError: the moon.*log is /") as caught:
         up(settings, factory="stand_in:open_broken", python_path=[HERE])
     assert "hot/0" not in str(caught.value)
-    assert not state_file.state_path(tmp_path).exists()
+    assert not state_file.state_path(set_dir).exists()
     assert len(started[-1].processes) == 2
     assert not [ref for ref in started[-1].processes if is_alive(ref)]
     assert ray_head.processes(started[-1].set_id) == []
