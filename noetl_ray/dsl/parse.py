@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.graph import StepGraph
 from noetl_ray.dsl.model import Playbook, Step
-from noetl_ray.dsl.problems import Findings, Problem, did_you_mean, playbook_error
+from noetl_ray.dsl.problems import Findings, Problem, playbook_error
 from noetl_ray.dsl.shape import Shape
 from noetl_ray.dsl.source import Node, read_source
 from noetl_ray.dsl.steps import read_step
@@ -120,7 +120,7 @@ def _header(shape: Shape, root: Node) -> None:
             message = f"'{key}' is missing"
             shape.findings.error(root, key, message, f"write {key}: {allowed[0]}")
         elif found not in allowed:
-            hint = did_you_mean(found or "", allowed) or f"write {key}: {allowed[0]}"
+            hint = shape.findings.near(found or "", allowed) or f"write {key}: {allowed[0]}"
             message = f"'{key}' is '{found}'" if found else f"'{key}' must be text"
             shape.findings.error(node, key, message, hint)
 
@@ -145,7 +145,7 @@ def _root_slips(shape: Shape, root: Node) -> None:
     for key in root.value:
         if key in _ROOT_KEYS:
             continue
-        hint = did_you_mean(key, [k for k in _ROOT_KEYS if k not in root.value], cutoff=0.8)
+        hint = shape.findings.near(key, [k for k in _ROOT_KEYS if k not in root.value], cutoff=0.8)
         if hint:
             message = f"a playbook has no key '{key}'"
             shape.findings.warning(root.key_place(key), key, message, hint)
@@ -181,7 +181,7 @@ def _entry(shape: Shape, root: Node, steps: dict[str, Step]) -> str:
     entry = shape.name(node)
     if node is not None and entry not in steps:
         message = f"the entry step '{entry}' does not exist"
-        hint = did_you_mean(entry or "", steps)
+        hint = shape.findings.near(entry or "", steps)
         shape.findings.error(node, "executor.spec.entry_step", message, hint)
     if entry in steps:
         return str(entry)
@@ -194,7 +194,7 @@ def _check_graph(shape: Shape, playbook: Playbook) -> None:
             if arc.step in playbook.steps or arc.step == END:
                 continue
             message = f"the arc from '{step.name}' leads to '{arc.step}', which does not exist"
-            hint = did_you_mean(arc.step, playbook.steps)
+            hint = shape.findings.near(arc.step, playbook.steps)
             shape.findings.error(arc.at, shape.paths[arc.at.line, arc.at.column], message, hint)
     reached = StepGraph(playbook).reachable(playbook.entry) | {playbook.entry}
     for step in playbook.steps.values():

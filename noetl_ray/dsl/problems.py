@@ -62,6 +62,13 @@ class Findings:
         errors_first = sorted(by_place, key=lambda found: found.severity != "error")
         return errors_first[:PROBLEMS_MAX]
 
+    def near(self, word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+        """A hint naming the nearest known word; none once there are more findings than shown."""
+        if len(self._found) > PROBLEMS_MAX:
+            # Looking for near words is the slow part, and a hostile text could ask for thousands.
+            return ""
+        return did_you_mean(word, known, cutoff=cutoff)
+
     def failed(self) -> bool:
         """Whether any finding is an error."""
         return any(found.severity == "error" for found in self._found)

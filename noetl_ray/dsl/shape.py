@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.model import Place
-from noetl_ray.dsl.problems import Findings, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from noetl_ray.dsl.problems import Findings
     from noetl_ray.dsl.source import Node
     from noetl_ray.dsl.template import Templates
 
@@ -114,7 +114,7 @@ class Shape:
         for key in node.value:
             if key in words:
                 continue
-            hint = did_you_mean(key, words, cutoff=_SURELY)
+            hint = self.findings.near(key, words, cutoff=_SURELY)
             if hint:
                 article = "an" if what[0] in "aeiou" else "a"
                 message = f"{article} {what} has no key '{key}'"

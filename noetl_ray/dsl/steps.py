@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from noetl_ray.dsl.model import Arc, Rule, Step
-from noetl_ray.dsl.problems import did_you_mean
 from noetl_ray.dsl.shape import Shape, place
 from noetl_ray.dsl.tasks import read_tasks, rule_parts
 
@@ -131,14 +130,14 @@ def _mode(shape: Shape, node: Node, path: str) -> Mode:
     holder, where = (spec, f"{path}.spec") if spec is not None else (node, path)
     quiet = holder.get("on_no_match")
     if quiet is not None and shape.text(quiet) not in _NO_MATCH:
-        hint = did_you_mean(shape.text(quiet), _NO_MATCH) or "use complete or quiet"
+        hint = shape.findings.near(shape.text(quiet), _NO_MATCH) or "use complete or quiet"
         message = f"unknown on_no_match '{shape.text(quiet)}'"
         shape.findings.warning(quiet, f"{where}.on_no_match", message, hint)
     found = holder.get("mode") or node.get("mode")
     if found is None or shape.text(found) == "exclusive":
         return "exclusive"
     if shape.text(found) != "inclusive":
-        hint = did_you_mean(shape.text(found), _MODES) or "use exclusive or inclusive"
+        hint = shape.findings.near(shape.text(found), _MODES) or "use exclusive or inclusive"
         message = f"unknown mode '{shape.text(found)}'"
         shape.findings.error(found, f"{where}.mode", message, hint)
     return "inclusive"
@@ -174,7 +173,7 @@ def _arc(shape: Shape, item: Node, path: str) -> Arc | None:
     target = item.get("step")
     name = shape.name(target)
     if target is None or name is None:
-        hint = next((h for h in (did_you_mean(k, ("step",)) for k in item.value) if h), "")
+        hint = next((h for h in (shape.findings.near(k, ("step",)) for k in item.value) if h), "")
         shape.findings.error(item, path, "the arc has no 'step'", hint)
         return None
     shape.paths[target.line, target.column] = f"{path}.step"

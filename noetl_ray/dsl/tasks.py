@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.model import Rule, Task
-from noetl_ray.dsl.problems import did_you_mean
 from noetl_ray.dsl.shape import NOT_YET, Shape, place
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ def rule_parts(shape: Shape, item: Node, path: str) -> tuple[Any, Node, str] | N
     elif any(holder.get(key) is not None for key in ("do", "allow", "set", "set_ctx", "set_iter")):
         action = holder
     else:
-        slips = (did_you_mean(key, ("then", "else")) for key in item.value if key != "when")
+        slips = (shape.findings.near(key, ("then", "else")) for key in item.value if key != "when")
         hint = next(filter(None, slips), "")
         shape.findings.error(item, path, "the rule has no 'then'", hint)
         return None
@@ -206,7 +205,7 @@ def _kind(shape: Shape, node: Node, path: str) -> str:
     if kind in _LATER_KINDS:
         shape.findings.error(found, f"{path}.kind", f"the tool kind '{kind}' is {NOT_YET}")
         return ""
-    hint = did_you_mean(kind, (*sorted(shape.known_kinds), *sorted(_LATER_KINDS)))
+    hint = shape.findings.near(kind, (*sorted(shape.known_kinds), *sorted(_LATER_KINDS)))
     message = f"unknown tool kind '{kind}'"
     shape.findings.error(found, f"{path}.kind", message, hint or _kinds_hint(shape.known_kinds))
     return ""
@@ -236,7 +235,7 @@ def _action(shape: Shape, when: Any, then: Node, path: str) -> Rule | None:
     found = then.get("do")
     action = "continue" if found is None else shape.text(found).strip()
     if action not in ACTIONS:
-        hint = did_you_mean(action, ACTIONS) or f"actions are {', '.join(ACTIONS)}"
+        hint = shape.findings.near(action, ACTIONS) or f"actions are {', '.join(ACTIONS)}"
         shape.findings.error(found or then, f"{path}.do", f"unknown action '{action}'", hint)
         return None
     to = shape.name(then.get("to"))
@@ -247,7 +246,7 @@ def _action(shape: Shape, when: Any, then: Node, path: str) -> Rule | None:
         shape.findings.error(attempts, f"{path}.attempts", "'attempts' must be at least 1")
     backoff = then.get("backoff")
     if backoff is not None and shape.text(backoff) not in _BACKOFFS:
-        hint = did_you_mean(shape.text(backoff), _BACKOFFS) or f"use {', '.join(_BACKOFFS)}"
+        hint = shape.findings.near(shape.text(backoff), _BACKOFFS) or f"use {', '.join(_BACKOFFS)}"
         message = f"unknown backoff '{shape.text(backoff)}' waits the plain delay"
         shape.findings.warning(backoff, f"{path}.backoff", message, hint)
     delay = then.get("delay")
@@ -278,6 +277,6 @@ def _check_jumps(shape: Shape, tasks: list[Task], path: str) -> None:
         for rule in task.rules:
             if rule.do != "jump" or rule.to is None or rule.to in (*labels, *_BACK):
                 continue
-            hint = did_you_mean(rule.to, labels) or f"labels are {', '.join(labels)}"
+            hint = shape.findings.near(rule.to, labels) or f"labels are {', '.join(labels)}"
             message = f"'jump' to '{rule.to}', which is no task of this step"
             shape.findings.error(task.at, path, message, hint)

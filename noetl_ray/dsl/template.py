@@ -115,10 +115,8 @@ class Templates:
     def reads(self, template: Any) -> frozenset[tuple[str, ...]]:
         """The dotted paths, up to three segments, that a value's templates read.
 
-        Never misses a root name; may give more than is needed.
-
-        Raises:
-            TemplateError: When a template in it cannot be parsed.
+        Never misses a root name; may give more than is needed. A template that cannot be parsed
+        reads nothing: rendering it fails before any name is looked up, and says so there.
         """
         found: set[tuple[str, ...]] = set()
         stack = [template]
@@ -245,8 +243,8 @@ class Templates:
     def _find_reads(self, template: str) -> frozenset[tuple[str, ...]]:
         try:
             return tree.reads(self._parse(template))
-        except TemplateSyntaxError as error:
-            raise _failed(error, template) from error
+        except (TemplateSyntaxError, TemplateError):
+            return frozenset()
 
     def _parse(self, template: str) -> Any:
         try:
