@@ -346,8 +346,8 @@ def _die_with_parent(connection: socket.socket, lifeline: int) -> None:
     """End the whole group with the parent, also while user code runs.
 
     The parent holds the other end of the lifeline and never writes. On Linux its closing makes the
-    kernel itself signal the group, even while user code holds the interpreter's lock; the thread does
-    the same elsewhere. (A parent-death signal would end this process only and orphan its children.)
+    kernel itself signal the group, even while user code holds the interpreter's lock; the thread
+    does the same elsewhere. (A parent-death signal would end this process only, not its children.)
     """
     os.set_inheritable(lifeline, False)
     if sys.platform == "linux":

@@ -140,7 +140,7 @@ async def test_cancelling_kills_it(tool, bench):
         pids.append(int(line))
         started.set()
 
-    code = "import signal, time\nsignal.signal(15, lambda *a: None)\nprint(os.getpid())\nwhile True: pass"
+    code = "import signal\nsignal.signal(15, lambda *a: None)\nprint(os.getpid())\nwhile True: pass"
     task = asyncio.create_task(tool.run({"code": code}, bench.context(log=log)))
     await asyncio.wait_for(started.wait(), 5)
     task.cancel()
@@ -187,7 +187,8 @@ async def test_nothing_of_one_task_is_left_for_the_next(tool, bench):
 @pytest.mark.parametrize(
     "leave",
     [
-        "import threading, time\nthreading.Thread(target=time.sleep, args=(30,), daemon=True).start()",
+        "import threading, time\n"
+        "threading.Thread(target=time.sleep, args=(30,), daemon=True).start()",
         "import subprocess\nsubprocess.Popen(['sleep', '30'])",
     ],
 )

@@ -109,10 +109,9 @@ def test_what_main_needs_and_nobody_has_is_named():
 
 
 def test_an_exception_is_told_by_the_users_own_lines():
-    try:
+    with pytest.raises(ValueError, match="Expecting value") as caught:
         run("import json\ndef f():\n    return json.loads('nope')\nf()")
-    except ValueError as error:
-        told = child.describe(error)
+    told = child.describe(caught.value)
     assert told["exception_type"] == "JSONDecodeError"
     assert told["line"] == 3
     lines = told["traceback"].splitlines()
@@ -123,10 +122,9 @@ def test_an_exception_is_told_by_the_users_own_lines():
 
 
 def test_lines_are_right_under_a_top_level_return():
-    try:
+    with pytest.raises(ZeroDivisionError) as caught:
         run("x = 1\nif x:\n    y = 1 / 0\nreturn y")
-    except ZeroDivisionError as error:
-        assert child.describe(error)["line"] == 3
+    assert child.describe(caught.value)["line"] == 3
 
 
 def test_a_syntax_error_names_its_line():

@@ -119,7 +119,8 @@ def test_an_empty_pool_is_refused():
         PythonPool(size=0, env={})
 
 
-def test_processes_die_with_their_parent(repository):
+@pytest.mark.parametrize("busy", ["time.sleep(60)", "sum(range(10**12))"], ids=["waits", "locks"])
+def test_processes_die_with_their_parent(repository, busy):
     """A parent that is killed takes along its busy child, and what user code started there."""
     script = textwrap.dedent(
         """
@@ -134,14 +135,14 @@ def test_processes_die_with_their_parent(repository):
                 os.kill(os.getpid(), signal.SIGKILL)
             code = "import subprocess, time\\n"
             code += "print(os.getpid(), subprocess.Popen(['sleep', '60']).pid)\\n"
-            code += "time.sleep(60)"
+            code += "BUSY"
             await pool.call(t.request(code), log, 20, lambda _: True)
 
         asyncio.run(main())
         """
     )
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-c", script.replace("BUSY", busy)],
         cwd=repository,
         capture_output=True,
         text=True,
