@@ -17,7 +17,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from nats import errors as nats_errors
-from nats.aio.client import Client
+from nats.aio.client import Client, Srv
 
 from noetl_ray.errors import LogUnavailableError
 from noetl_ray.wal.jetstream_errors import from_nats
@@ -117,6 +117,18 @@ class Connection(Client):
             # The driver's read loop ends for good on any error, so none may leave here.
             _log.exception("a message on %s could not be handled", subject.decode())
 
+    async def _connect_to_server(self, s: Srv) -> None:
+        # The driver forgets the socket of an attempt that failed half-way.
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]
+        await super()._connect_to_server(s)
+
+    async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
+        # The driver's ping overtakes commands that wait to be written, and so flush() may return
+        # before the server has seen a subscription.
+        self._write_pending()
+        await super()._send_ping(future)
+
     async def _process_err(self, err_msg: str) -> None:
         # The driver closes for good on most error lines ("Slow Consumer" among them). The server
         # ends such connections itself; a new one is what we want.
@@ -159,7 +171,7 @@ async def connect(
     shown = ", ".join(_without_secret(part) for part in url.split(","))
 
     async def on_error(error: Exception) -> None:
-        del seen[:-1]
+        del seen[:-9]
         seen.append(error)
         level = logging.DEBUG if isinstance(error, OSError) else logging.WARNING
         _log.log(level, "NATS at %s: %s", shown, error)
@@ -186,9 +198,12 @@ async def connect(
             timeout_s,
         )
     except (TimeoutError, OSError, nats_errors.Error, _RefusedError) as error:
+        starting = False
+        # A refusal may be followed by the reset that ends the connection.
+        refusals = [one for one in seen if _is_refusal(one)]
+        cause = (refusals or seen or [error])[-1]
         with contextlib.suppress(Exception):
             await client.close()
-        cause = seen[-1] if seen else error
         raise _unreachable(shown, cause, timeout_s) from None
     starting = False
     client._up.set()

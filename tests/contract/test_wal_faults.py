@@ -192,7 +192,7 @@ async def test_p1_kill_9_and_restart_lose_and_double_nothing(own_server: OwnServ
             acked.append((version, event_id))
 
     async def follow() -> None:
-        while writing or len(delivered) < len(acked):
+        while not all(task.done() for task in writers) or len(delivered) < len(acked):
             for item in await subscription.next_batch(100, 0.1):
                 delivered.append((item.position, item.record.events[0].event_id))
 
