@@ -247,6 +247,9 @@ class CommandRun:
             for failed in outcome.failed_attempts[-50:]
         ]
         call = base | {"result": result, "attempt": self._offer.attempt, "runs": outcome.runs}
+        rows = count_rows(outcome.value)
+        if rows is not None:
+            call["rows"] = rows
         if outcome.set:
             call["set"] = redactor.value(to_jsonable(outcome.set))
         if outcome.ok:
@@ -313,6 +316,16 @@ def subject_of(offer: Offer) -> str:
     issued = offer.issued
     scope = Scope(tenant_id=issued.tenant_id, organization_id=issued.organization_id)
     return command_subject(offer.shard, scope, issued.execution_id, issued.command_id or "")
+
+
+def count_rows(value: Any) -> int | None:
+    """How many rows a result holds, for people who watch; None when it holds none."""
+    if isinstance(value, dict):
+        count = value.get("row_count")
+        value = value.get("rows", count)
+        if isinstance(count, int):
+            return count
+    return len(value) if isinstance(value, list) else None
 
 
 def _is_secret_field(key: str) -> bool:

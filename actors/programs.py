@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import lru_cache
 
+from noetl_ray.dsl.model import Playbook
 from noetl_ray.dsl.parse import parse_playbook
 from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.decide import Program
@@ -46,11 +48,15 @@ class Programs:
         if program is None:
             uri = payload_locator(scope, digest)
             source = await get_payload(self._objects, self._placement, scope, uri)
-            playbook = parse_playbook(
-                source.decode(), source=digest[:12], known_kinds=self._known_kinds
-            )
+            playbook = _parsed(source.decode(), self._known_kinds)
             program = Program(playbook, self._templates)
             self._cache[scope, digest] = program
             while len(self._cache) > PROGRAMS_MAX:
                 self._cache.popitem(last=False)
         return program
+
+
+@lru_cache(maxsize=PROGRAMS_MAX)
+def _parsed(source: str, known_kinds: frozenset[str]) -> Playbook:
+    """A source is its own name, so roles of one process share what it parses to."""
+    return parse_playbook(source, known_kinds=known_kinds)

@@ -7,6 +7,7 @@
     │   ├── NotFoundError          the thing named does not exist in this tenant
     │   ├── ConflictError          the thing named exists already or is past changing
     │   └── TemplateError          a template cannot be compiled or rendered
+    │       └── NotInlineError     a condition needs what only the tier has
     ├── LogError                   the write-ahead log
     │   ├── VersionConflictError   another writer was first on this subject
     │   ├── LogUnavailableError    the log cannot be reached now
@@ -177,3 +178,9 @@ class TemplateError(UsageError):
     def __init__(self, message: str, template: str = "") -> None:
         super().__init__(message, template)
         self.template = template
+
+
+class NotInlineError(TemplateError):
+    """A condition needs a part of a result that lives in the tier; it is refused, never guessed."""
+
+    code = "not_inline"

@@ -53,6 +53,7 @@ class StepStatus:
 
     status: str
     visits: int = 1
+    rows: int | None = None
     entered_at: str | None = None
     exited_at: str | None = None
     error: dict[str, Any] | None = None

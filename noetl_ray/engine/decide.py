@@ -17,15 +17,18 @@ from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.context import StepReads, command_context
 from noetl_ray.engine.fold import apply_control, assign, consume
 from noetl_ray.engine.joins import JoinGraph, startable
-from noetl_ray.engine.names import EventName, Names, extracted_value, step_value
+from noetl_ray.engine.names import EventName, Names, extracted_value
+from noetl_ray.engine.results import StepResults
 from noetl_ray.engine.state import ExecutionState, running_steps
-from noetl_ray.errors import TemplateError
+from noetl_ray.errors import NotInlineError, TemplateError
 from noetl_ray.events.envelope import Event, Record, seal
 from noetl_ray.events.types import AggregateType, EventType
 from noetl_ray.wal.subjects import control_subject
 
 EVENTS_PER_DECISION_SOFT_MAX = 128
 EVENTS_PER_DECISION_HARD_MAX = 240
+WARNINGS_MAX = 20
+WARNING_CHARS_MAX = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,7 @@ class _Deciding:
         self._subject = control_subject(state.shard, state.scope, state.execution_id)
         self._prev = state.control_event_id or state.root_event_id
         self._cause: int | None = None
+        self._warnings: list[str] = []
 
     def take(self, position: int) -> None:
         """Consume one fact and do what follows from it directly."""
@@ -296,6 +300,8 @@ class _Deciding:
                 "parent_ref": result.get("parent_ref"),
                 "context": {},
             }
+        if self._warnings:
+            payload["warnings"], self._warnings = self._warnings[:WARNINGS_MAX], []
         if status == "failed":
             payload["error"] = error or self.draft.steps[name].error
             payload["handled"] = handled
@@ -314,7 +320,7 @@ class _Deciding:
         for arc in step.arcs:
             if failed and arc.when is None:
                 continue
-            if arc.when is not None and not self._truth(arc.when, names):
+            if arc.when is not None and not self._matches(arc, names):
                 continue
             matched = True
             if arc.step in self.program.playbook.steps:
@@ -330,11 +336,17 @@ class _Deciding:
 
     def _set(self, wanted: Mapping[str, Any], names: Names) -> dict[str, Any]:
         """All values of one `set` are rendered against the state before it."""
-        render = self.program.templates.value
-        return {
-            key.removeprefix("ctx.").removeprefix("step."): render(value, names, coerce=True)
-            for key, value in wanted.items()
-        }
+        values: dict[str, Any] = {}
+        for key, template in wanted.items():
+            try:
+                value = self.program.templates.value(template, names, coerce=True)
+            except NotInlineError:
+                raise
+            except TemplateError as error:
+                self._warn(f"set {key}: {error.message}")
+                continue
+            values[key.removeprefix("ctx.").removeprefix("step.")] = value
+        return values
 
     def _admitted(self, step: Step) -> bool:
         names = self._names({})
@@ -342,6 +354,19 @@ class _Deciding:
             if rule.when is None or self._truth(rule.when, names):
                 return rule.do != "fail"
         return True
+
+    def _matches(self, arc: Arc, names: Names) -> bool:
+        """A condition that cannot be evaluated does not match, and the exit says so (section 3)."""
+        try:
+            return self._truth(arc.when, names)
+        except NotInlineError:
+            raise
+        except TemplateError as error:
+            self._warn(f"arc to {arc.step}: {error.message}")
+            return False
+
+    def _warn(self, text: str) -> None:
+        self._warnings.append(text[:WARNING_CHARS_MAX])
 
     def _truth(self, template: Any, names: Names) -> bool:
         return self.program.templates.truth(template, names)
@@ -370,34 +395,7 @@ class _Deciding:
             execution_id=draft.execution_id,
             workload=self._workload,
             ctx=ctx,
-            steps=_StepResults(draft),
+            steps=StepResults(draft.steps),
             env=self.inputs.env,
             locals_=locals_,
         )
-
-
-class _StepResults(Mapping[str, Any]):
-    """Results of finished steps by name, unpacked only when a template asks."""
-
-    __slots__ = ("_state",)
-
-    def __init__(self, state: ExecutionState) -> None:
-        self._state = state
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self:
-            raise KeyError(name)
-        result = self._state.steps[name].result
-        return extracted_value(result, name) if result is not None else step_value({})
-
-    def __contains__(self, name: object) -> bool:
-        step = self._state.steps.get(name) if isinstance(name, str) else None
-        if step is None or step.status == "failed":
-            return False
-        return step.result is not None or step.status == "completed"
-
-    def __iter__(self) -> Any:
-        return (name for name in self._state.steps if name in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)

@@ -186,6 +186,7 @@ def _returned(draft: ExecutionState, event: Event) -> None:
         draft.steps[name],
         result=event.payload["result"],
         error=event.payload.get("error"),
+        rows=event.payload.get("rows"),
     )
     for key, value in event.payload.get("set", {}).items():
         assign(draft.ctx, key, value)
@@ -243,6 +244,7 @@ def _exit(draft: ExecutionState, event: Event) -> None:
         visits=payload["visit"],
         result=before.result if before else None,
         error=before.error if before else None,
+        rows=before.rows if before else None,
         entered_at=before.entered_at if before else None,
         exited_at=event.event_time,
     )

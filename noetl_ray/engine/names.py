@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from noetl_ray.dsl.template import Templates
-from noetl_ray.errors import TemplateError
+from noetl_ray.errors import NotInlineError
 
 _SELF_ALIASES = frozenset({"data", "result", "context"})
 _RENDER_DEPTH_MAX = 2
@@ -61,7 +61,7 @@ class CutList(list[Any]):
             f"{self._path} has {self._length} elements and lives in the result tier; "
             "a condition can read its length and first element, a step's input can read all of it"
         )
-        raise TemplateError(msg)
+        raise NotInlineError(msg)
 
 
 def step_value(value: Any) -> Any:

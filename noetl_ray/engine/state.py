@@ -34,6 +34,8 @@ class StepState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     visits: int
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
+    rows: int | None = None
+    """How many rows the result holds, where it holds rows."""
     entered_at: str | None = None
     exited_at: str | None = None
 

@@ -199,7 +199,7 @@ def _steps(state: ExecutionState) -> dict[str, dict[str, Any]]:
     steps: dict[str, dict[str, Any]] = {}
     for name, step in state.steps.items():
         shown: dict[str, Any] = {"status": step.status, "visits": step.visits}
-        for label in ("entered_at", "exited_at", "error"):
+        for label in ("rows", "entered_at", "exited_at", "error"):
             value = getattr(step, label)
             if value is not None:
                 shown[label] = value
@@ -210,6 +210,8 @@ def _steps(state: ExecutionState) -> dict[str, dict[str, Any]]:
 def _counters(state: ExecutionState) -> dict[str, int]:
     counters = {"commands_open": len(state.commands), "failures_handled": state.failures_handled}
     for step in state.steps.values():
+        if step.rows is not None:
+            counters["rows"] = counters.get("rows", 0) + step.rows
         name = f"steps_{step.status}"
         counters[name] = counters.get(name, 0) + 1
     return counters

@@ -25,7 +25,7 @@ from noetl_ray.errors import (
 from noetl_ray.events.canonical import canonical_json, digest, sha256_hex
 from noetl_ray.events.types import EXECUTION_TERMINAL, AggregateType, EventType
 from noetl_ray.payloads.content import get_payload, put_payload
-from noetl_ray.results.redact import mask_marked
+from noetl_ray.results.redact import has_credentials, mask, mask_marked
 from noetl_ray.submit.catalog import CatalogEntry, find_playbook, load_playbook, register_playbook
 from noetl_ray.wal.subjects import (
     control_subject,
@@ -97,9 +97,11 @@ async def submit_execution(
         data = _canonical(workload)
     reference: PayloadRef | None = None
     meta: dict[str, Any] = {"workload_digest": digest(asked.workload)}
-    if len(data) > WORKLOAD_INLINE_BYTES_MAX:
+    large = len(data) > WORKLOAD_INLINE_BYTES_MAX
+    if large or has_credentials(workload):
+        # Secrets someone put here instead of a credential stay out of the log too (SEC-1).
         reference = await put_payload(ports.objects, ports.placement, scope, data, MEDIA_WORKLOAD)
-        workload = {}
+        workload = {} if large else mask(workload)
         meta["workload_externalized"] = True
     execution_id, subject = _place(ports, scope, project_id, asked.idempotency_key)
     record = ports.record(
@@ -237,8 +239,8 @@ def credential_warnings(workload: dict[str, Any]) -> tuple[str, ...]:
         return ()
     shown = ", ".join(marked[:5]) + (", …" if len(marked) > 5 else "")
     return (
-        f"workload keys look like credentials: {shown}. The log keeps a workload as it is; store "
-        "secrets with `noetl-ray credential add NAME` and name them in `auth:` instead.",
+        f"workload keys look like credentials: {shown}. They are kept out of the log, unencrypted; "
+        "store secrets with `noetl-ray credential add NAME` and name them in `auth:` instead.",
     )
 
 

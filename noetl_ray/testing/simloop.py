@@ -20,6 +20,10 @@ from typing import Any
 
 _process: contextvars.ContextVar[str] = contextvars.ContextVar("sim_process", default="")
 
+BURIED_MAX = 50
+"""Finished loops kept until one collection serves them all; a collection is slow."""
+_buried: list[SimLoop] = []
+
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
@@ -175,5 +179,9 @@ def _close_all(loop: SimLoop) -> None:
         if isinstance(coroutine, Coroutine):
             with contextlib.suppress(BaseException):
                 coroutine.close()
-    loop._graveyard.clear()
-    gc.collect()
+    _buried.append(loop)
+    if len(_buried) >= BURIED_MAX:
+        for old in _buried:
+            old._graveyard.clear()
+        _buried.clear()
+        gc.collect()

@@ -188,7 +188,7 @@ class Pipeline:
         if not error:
             self._prev = data
             self._labels[task.label] = step_value(data)
-        if task.set and not error:
+        if task.set:
             self._apply_set(task.set, output, coerce_output=True)
         return output
 

@@ -158,7 +158,14 @@ class Rig:
             c.step for c in self.state.commands.values() if c.command_id not in pending
         )
 
-    def finish(self, name: str, value: Any = None, *, error: dict[str, Any] | None = None) -> None:
+    def finish(
+        self,
+        name: str,
+        value: Any = None,
+        *,
+        error: dict[str, Any] | None = None,
+        block: dict[str, Any] | None = None,
+    ) -> None:
         """A worker completes the open command of a step."""
         assert self.state is not None
         command = next(c for c in self.state.commands.values() if c.step == name)
@@ -168,7 +175,7 @@ class Rig:
             "aggregate_type": AggregateType.COMMAND,
             "command_id": command.command_id,
         }
-        result = {
+        result = block or {
             "status": "error" if error else "ok",
             "tier": "inline",
             "reference": None,

@@ -137,12 +137,53 @@ def test_an_unconditional_arc_does_not_take_a_failure():
     assert rig.state.status == "FAILED"
 
 
-def test_a_broken_condition_fails_the_step_and_says_which_template():
-    rig = Rig(playbook(step("a", ("b", "{{ 1 // 0 }}")), step("b")))
+def test_a_condition_that_raises_does_not_match_and_the_exit_says_so():
+    rig = Rig(playbook(step("a", ("b", "{{ 1 // 0 }}"), "c"), step("b"), step("c")))
+    assert rig.run() == ["a", "c"]
+    assert rig.state.status == "COMPLETED"
+    (warning,) = next(
+        e.payload["warnings"] for r in rig.log for e in r.record.events if "warnings" in e.payload
+    )
+    assert warning.startswith("arc to b: ")
+
+
+def test_a_set_value_that_raises_is_skipped_and_the_others_apply():
+    rig = Rig(playbook(step("a", set={"ctx.x": "{{ 1 // 0 }}", "ctx.y": 2})))
     rig.run()
+    assert rig.state.ctx == {"y": 2}
+
+
+def test_a_condition_on_what_only_the_tier_has_fails_the_step_instead_of_guessing():
+    rig = Rig(playbook(step("a", ("b", "{{ a.rows[5].x == 1 }}")), step("b")))
+    rig.request()
+    rig.settle()
+    result = {
+        "status": "ok",
+        "tier": "feather",
+        "reference": {"uri": "noetl://default/default/results/7001/a/v1.f0/0/1@1"},
+        "extracted": {"rows": [{"x": 0}]},
+        "truncated": {"rows": 1200},
+    }
+    rig.finish("a", block=result)
+    rig.settle()
     assert rig.state.status == "FAILED"
-    assert rig.state.error["kind"] == "template"
-    assert rig.state.error["step"] == "a"
+    assert "1200 elements" in rig.state.error["message"]
+
+
+def test_a_condition_may_read_the_length_of_what_lives_in_the_tier():
+    rig = Rig(playbook(step("a", ("b", "{{ a.rows | length == 1200 and a.rows[0].x == 0 }}")), step("b")))
+    rig.request()
+    rig.settle()
+    result = {
+        "status": "ok",
+        "tier": "feather",
+        "reference": {"uri": "noetl://default/default/results/7001/a/v1.f0/0/1@1"},
+        "extracted": {"rows": [{"x": 0}]},
+        "truncated": {"rows": 1200},
+    }
+    rig.finish("a", block=result)
+    rig.settle()
+    assert rig.open() == ["b"]
 
 
 def test_a_step_without_a_tool_passes_through_without_a_command():
