@@ -5,8 +5,9 @@ restoring of process-wide state between calls. It refuses to outlive its parent.
 noetl_ray: the one module it shares (canonical.py) is loaded by path, so that a start costs little
 more than msgspec.
 
-A request and a reply are each one frame on a private socket: 8 bytes of length, then JSON. What
-user code prints goes through the ordinary descriptors 1 and 2, which the parent reads.
+A request and a reply are each one frame on a private socket: 8 bytes of length, then JSON. One byte
+before the reply says that user code starts now: without it the parent may safely ask elsewhere.
+What user code prints goes through the ordinary descriptors 1 and 2, which the parent reads.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from typing import Any
 import msgspec
 
 MODULE_NAME = "noetl_task"
+STARTED = b"!"
 _COMPILED_MAX = 64
 _TOP_NAMES = {"<module>": "code", "__noetl_body__": "code"}
 
@@ -379,6 +381,7 @@ def serve() -> None:
     while True:
         (size,) = struct.unpack(">Q", _read_exactly(connection, 8))
         request = msgspec.json.decode(_read_exactly(connection, size))
+        connection.sendall(STARTED)
         payload = answer(request, to_jsonable, clean)
         del request
         connection.sendall(struct.pack(">Q", len(payload)))

@@ -25,17 +25,22 @@ _READ_BYTES = 1 << 16
 _DRAIN_READS_MAX = 64
 _EXIT_WAIT_S = 2.0
 _REAP_TRIES_MAX = 100
+_STARTS_MAX = 3
 _HEADER = struct.Struct(">Q")
 
 Log = Callable[[str, str], None]
 
 
 class ProcessEndedError(Exception):
-    """The process went away during a call; ``code`` is negative when a signal ended it."""
+    """The process went away during a call; ``code`` is negative when a signal ended it.
 
-    def __init__(self, code: int | None) -> None:
-        super().__init__(code)
+    ``started`` tells whether user code had begun: if not, the call may be made again.
+    """
+
+    def __init__(self, code: int | None, started: bool) -> None:
+        super().__init__(code, started)
         self.code = code
+        self.started = started
 
 
 class ReplyTooLargeError(Exception):
@@ -149,16 +154,19 @@ class PythonProcess:
         for lines in self._lines:
             lines.flush()  # what a task before left in the pipe is not this one's
         self.log = log
+        started = False
         try:
             await self.loop.sock_sendall(self._socket, _HEADER.pack(len(request)))
             await self.loop.sock_sendall(self._socket, request)
+            await self._read(1)
+            started = True
             (size,) = _HEADER.unpack(await self._read(_HEADER.size))
             if size > REPLY_BYTES_MAX:
                 msg = f"the reply has {size} bytes, more than {REPLY_BYTES_MAX}"
                 raise ReplyTooLargeError(msg)
             return await self._read(size)
         except (ConnectionError, EOFError):
-            raise ProcessEndedError(await self._exit_code()) from None
+            raise ProcessEndedError(await self._exit_code(), started) from None
         finally:
             for lines in self._lines:
                 lines.flush()
@@ -283,19 +291,35 @@ class PythonPool:
             ProcessEndedError: The process went away by itself.
         """
         async with self._slots:
-            process = self._take()
-            self._busy.add(process)
-            reusable = False
-            try:
-                async with asyncio.timeout(timeout_s):
-                    reply = await process.call(request, log)
-                reusable = keep(reply) and process.calls < self._calls_max and not self._closed
-                return reply
-            finally:
-                self._busy.discard(process)
-                if self._closed and not self._busy:
-                    self._quiet.set()
-                self._give_back(process, reusable)
+            for _ in range(_STARTS_MAX - 1):
+                try:
+                    return await self._call_once(request, log, timeout_s, keep)
+                except ProcessEndedError as end:
+                    # One that died while idle is nobody's fault: ask another.
+                    if end.started or self._closed:
+                        raise
+            return await self._call_once(request, log, timeout_s, keep)
+
+    async def _call_once(
+        self,
+        request: bytes,
+        log: Log,
+        timeout_s: float | None,
+        keep: Callable[[bytearray], bool],
+    ) -> bytearray:
+        process = self._take()
+        self._busy.add(process)
+        reusable = False
+        try:
+            async with asyncio.timeout(timeout_s):
+                reply = await process.call(request, log)
+            reusable = keep(reply) and process.calls < self._calls_max and not self._closed
+            return reply
+        finally:
+            self._busy.discard(process)
+            if self._closed and not self._busy:
+                self._quiet.set()
+            self._give_back(process, reusable)
 
     async def close(self) -> None:
         """Kill every process; running calls see ProcessEndedError."""
@@ -313,7 +337,7 @@ class PythonPool:
 
     def _take(self) -> PythonProcess:
         if self._closed:
-            raise ProcessEndedError(None)
+            raise ProcessEndedError(None, False)
         while self._idle:
             process = self._idle.pop()
             if process.is_usable():

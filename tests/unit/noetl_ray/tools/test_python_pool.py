@@ -169,6 +169,24 @@ def _runs(pid: int) -> bool:
 
 
 @pytest.mark.asyncio
+async def test_a_call_moves_on_from_processes_that_die_before_it_starts(pool):
+    pool.warm()
+    for process in pool._idle:
+        os.kill(process.pid, 9)  # no waiting: the pool may still believe in them
+    assert await ask(pool, "result = 1") == 1
+
+
+@pytest.mark.asyncio
+async def test_processes_that_never_start_are_given_up(pool, monkeypatch, tmp_path):
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise SystemExit(9)")
+    monkeypatch.setattr(python_pool, "CHILD_SCRIPT", broken)
+    with pytest.raises(ProcessEndedError) as caught:
+        await ask(pool, "result = 1")
+    assert (caught.value.code, caught.value.started) == (9, False)
+
+
+@pytest.mark.asyncio
 async def test_each_process_leads_its_own_session(pool):
     pid, session = await ask(pool, "result = [os.getpid(), os.getsid(0)]")
     assert pid == session != os.getsid(0)
