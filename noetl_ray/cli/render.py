@@ -141,6 +141,8 @@ def error_text(error: Any) -> str:
         return ""
     if isinstance(error, dict):
         kind, message = error.get("kind") or error.get("code"), error.get("message")
+        if kind == "unknown" and message:
+            kind = None  # It would say nothing the message does not.
         return ": ".join(str(part) for part in (kind, message) if part) or json.dumps(error)
     return str(error)
 

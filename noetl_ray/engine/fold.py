@@ -270,6 +270,11 @@ def _end(draft: ExecutionState, event: Event, status: Any) -> None:
     draft.status = status
     draft.ended_at = event.event_time
     draft.held = {}
+    for name, step in list(draft.steps.items()):
+        if step.status == "running":
+            draft.steps[name] = msgspec.structs.replace(
+                step, status="cancelled", exited_at=event.event_time
+            )
     if event.payload.get("final_step"):
         draft.final_step = event.payload["final_step"]
 

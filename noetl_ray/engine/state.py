@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from noetl_ray.events.canonical import canonical_json
 from noetl_ray.events.envelope import Event
 from noetl_ray.scope import Scope
 
 ExecutionStatus = Literal["PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"]
-StepStatus = Literal["running", "completed", "failed", "skipped"]
+StepStatus = Literal["running", "completed", "failed", "skipped", "cancelled"]
 
 TERMINAL_STATUSES: frozenset[str] = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 
@@ -121,3 +122,17 @@ class ExecutionState(msgspec.Struct, kw_only=True):
 def running_steps(state: ExecutionState) -> list[str]:
     """Names of steps that have been entered and have not been left."""
     return [name for name, step in state.steps.items() if step.status == "running"]
+
+
+def encode_state(state: ExecutionState) -> bytes:
+    """The canonical bytes of a state: what is kept and what its checksum is made over."""
+    # Canonical JSON sorts keys and therefore wants text ones; pending facts are keyed by position.
+    return canonical_json(msgspec.to_builtins(state, str_keys=True))
+
+
+_decoder = msgspec.json.Decoder(ExecutionState)
+
+
+def parse_state(data: bytes) -> ExecutionState:
+    """The inverse of :func:`encode_state`."""
+    return _decoder.decode(data)
