@@ -1,7 +1,8 @@
 """The folded state of one execution: what is needed to decide, nothing that can be derived.
 
-State holds open commands, step outcomes, variables and the facts not yet consumed by a decision (P4).
-It is plain data of JSON shape, so that a checkpoint, the read model and a replay can hold the same bytes.
+State holds open commands, step outcomes, variables and the facts not yet consumed by a decision
+(P4). It is plain data of JSON shape, so that a checkpoint, the read model and a replay can hold the
+same bytes.
 """
 
 from __future__ import annotations

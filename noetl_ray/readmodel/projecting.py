@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from noetl_ray.engine.fold import fold
-from noetl_ray.engine.state import ExecutionState
-from noetl_ray.events.canonical import canonical_json, sha256_hex
+from noetl_ray.engine.state import ExecutionState, encode_state, parse_state
+from noetl_ray.events.canonical import sha256_hex
 from noetl_ray.readmodel.records import (
     EXECUTION_STATE,
     CommandRow,
@@ -47,7 +47,6 @@ SYSTEM_SHARD = -1
 """The shard of what belongs to no execution; the owner of shard 0 projects it."""
 
 ExecutionKey = tuple[str, str, int]
-_decoder = msgspec.json.Decoder(ExecutionState)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,15 +153,9 @@ def state_key(key: ExecutionKey) -> ProjectionKey:
     )
 
 
-def encode_state(state: ExecutionState) -> bytes:
-    """The canonical bytes of a state: what is kept and what its checksum is made over."""
-    # Canonical JSON sorts keys and therefore wants text ones; pending facts are keyed by position.
-    return canonical_json(msgspec.to_builtins(state, str_keys=True))
-
-
 def decode_state(record: ProjectionRecord) -> ExecutionState:
     """A kept state, ready to be folded on."""
-    return _decoder.decode(record.state)
+    return parse_state(record.state)
 
 
 def _collect(made: Projected, event: Event, position: int) -> None:
