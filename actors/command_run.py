@@ -1,7 +1,7 @@
 """One command from its offer to its completion in the log: load, run, persist, publish.
 
-Owns what a worker knows while it runs a command. The bytes of a result are durable before the event that
-names them; what a task's credentials hold never reaches an event, a log line or a result.
+Owns what a worker knows while it runs a command. The bytes of a result are durable before the event
+that names them; what a task's credentials hold never reaches an event, a log line or a result.
 """
 
 from __future__ import annotations
@@ -10,21 +10,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from actors.contexts import ContextStore
-from actors.lease import WorkerLease
 from actors.logbook import Logbook
-from actors.messages import Offer
 from actors.programs import Programs
 from actors.stamp import command_event
 from noetl_ray.clock import Clock
 from noetl_ray.credentials.port import Credential, CredentialStore
-from noetl_ray.dsl.model import Task
 from noetl_ray.dsl.template import Templates
-from noetl_ray.engine.decide import Program
 from noetl_ray.engine.names import Names, step_value
 from noetl_ray.errors import LogUnavailableError, NoetlError, StoreError
 from noetl_ray.events.canonical import to_jsonable
@@ -34,7 +30,6 @@ from noetl_ray.hints.port import Hints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.locator.result import ResultName, frame_coordinate
 from noetl_ray.results.redact import Redactor
-from noetl_ray.results.ref import Status
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.tools.pipeline import Pipeline, PipelineOutcome
@@ -43,6 +38,13 @@ from noetl_ray.tools.registry import ToolRegistry
 from noetl_ray.wal.port import Log
 from noetl_ray.wal.subjects import command_subject
 from noetl_ray.wal.tasklog import TaskLog
+
+if TYPE_CHECKING:
+    from actors.lease import WorkerLease
+    from actors.messages import Offer
+    from noetl_ray.dsl.model import Task
+    from noetl_ray.engine.decide import Program
+    from noetl_ray.results.ref import Status
 
 _log = logging.getLogger(__name__)
 
@@ -101,9 +103,7 @@ class CommandRun:
         self._secrets: set[str] = set()
         self._step: str = issued.payload["step"]
         self._visit: int = issued.payload["visit"]
-        self._logbook = Logbook(
-            ports.tasklog, ports.clock, offer, self._scope, self._redactor
-        )
+        self._logbook = Logbook(ports.tasklog, ports.clock, offer, self._scope, self._redactor)
 
     async def run(self) -> None:
         """Run, persist, publish."""
@@ -252,6 +252,8 @@ class CommandRun:
             call["rows"] = rows
         if outcome.set:
             call["set"] = redactor.value(to_jsonable(outcome.set))
+        if outcome.warnings:
+            call["warnings"] = redactor.value(list(outcome.warnings))
         if outcome.ok:
             wanted.append((EventType.CALL_DONE, call))
             wanted.append((EventType.COMMAND_COMPLETED, base))
@@ -331,7 +333,8 @@ def count_rows(value: Any) -> int | None:
 def _is_secret_field(key: str) -> bool:
     """Fields of a credential that are no secret (hosts, ports, names) may appear in output."""
     return not any(
-        part in key.lower() for part in ("host", "port", "user", "name", "database", "type", "scheme")
+        part in key.lower()
+        for part in ("host", "port", "user", "name", "database", "type", "scheme")
     )
 
 

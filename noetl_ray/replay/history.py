@@ -34,9 +34,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 _decoder = msgspec.json.Decoder(_Line)
 
 
-def replay(
-    records: Iterable[Recorded], *, as_of: int | None = None
-) -> dict[int, ExecutionState]:
+def replay(records: Iterable[Recorded], *, as_of: int | None = None) -> dict[int, ExecutionState]:
     """The state of every execution the records speak of.
 
     Args:

@@ -1,27 +1,31 @@
 """Runs the tasks of one step: render, tool, envelope, policy. It knows nothing of the log.
 
-Owns the locals of section 6 (`output`, `_prev`, labels, `results`), the scopes of `set` (section 8) and the
-order in which policy rules act. What a task printed, how results are stored and who is told is the worker's.
+Owns the locals of section 6 (`output`, `_prev`, labels, `results`), the scopes of `set` (section 8)
+and the order in which policy rules act. What a task printed, how results are stored and who is told
+is the worker's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from noetl_ray.clock import Clock
 from noetl_ray.dsl.model import Rule, Step, Task
-from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.fold import assign
 from noetl_ray.engine.names import Names, step_value
 from noetl_ray.errors import LogError, NoetlError, TemplateError, ToolError
 from noetl_ray.tools.port import ToolContext
-from noetl_ray.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from noetl_ray.clock import Clock
+    from noetl_ray.dsl.template import Templates
+    from noetl_ray.tools.registry import ToolRegistry
 
 TASK_RUNS_MAX = 1_000_000
 """A pipeline that jumps for ever is ended here."""
 
+WARNINGS_MAX = 20
 _COERCED_KEYS = frozenset({"input", "args", "params", "payload", "json", "data", "form"})
 _ENVELOPE_KEYS = ("http", "pg", "py")
 
@@ -46,12 +50,15 @@ class PipelineOutcome:
     set: dict[str, Any] = field(default_factory=dict)
     failed_attempts: tuple[FailedAttempt, ...] = ()
     runs: int = 0
+    warnings: tuple[str, ...] = ()
+    """Values of a `set` that could not be rendered and were left out (section 8)."""
 
 
-ContextFactory = Callable[
-    [Task, int, int, float | None, Mapping[str, Any]], Awaitable[ToolContext]
-]
-"""``(task, attempt, run ordinal, timeout, names) -> ToolContext``; raises LogError to stop before an outside call."""
+ContextFactory = Callable[[Task, int, int, float | None, Mapping[str, Any]], Awaitable[ToolContext]]
+"""``(task, attempt, run ordinal, timeout, names) -> ToolContext``.
+
+Raises LogError to stop before an outside call.
+"""
 
 
 class Output(dict[str, Any]):
@@ -103,7 +110,9 @@ class Pipeline:
         self._own: dict[str, Any] = {}
         self._prev: Any = None
         self._output: Output | None = None
+        self._given: dict[str, Any] = {}
         self._failed_attempts: list[FailedAttempt] = []
+        self._warnings: list[str] = []
         self._runs = 0
 
     async def run(self) -> PipelineOutcome:
@@ -120,7 +129,7 @@ class Pipeline:
                 rule = self._matching(task, output)
                 action = rule.do if rule else ("fail" if output["error"] else "continue")
                 if rule is not None:
-                    self._apply_set(rule.set, output, coerce_output=False)
+                    self._apply_set(task, rule.set, output, coerce_output=False)
                 if action == "retry" and rule is not None:
                     delay = self._retry_delay(rule, attempt)
                     if delay is None:
@@ -132,6 +141,7 @@ class Pipeline:
                         await self._clock.sleep(delay)
                     attempt += 1
                     continue
+                following = self._target(index, rule) if rule and action == "jump" else index + 1
             except TemplateError as error:
                 return self._outcome(_error("template", error.message, task=task.label))
             attempt = 1
@@ -140,7 +150,7 @@ class Pipeline:
                 return self._outcome(failure)
             if action == "break":
                 break
-            index = self._target(index, rule) if action == "jump" and rule else index + 1
+            index = following
         return self._outcome(None)
 
     async def _run_task(self, task: Task, attempt: int) -> Output:
@@ -150,8 +160,11 @@ class Pipeline:
         data: Any = None
         error: dict[str, Any] | None = None
         meta: dict[str, Any] = {}
-        tool = self._registry.get(task.kind)
+        meta_key = ""
+        self._given = {}
         try:
+            tool = self._registry.get(task.kind)
+            meta_key = tool.meta_key
             locals_ = self._locals(task, attempt)
             config, timeout = self._render(task, locals_)
             names = self._names.with_locals(locals_)
@@ -170,6 +183,10 @@ class Pipeline:
             error = _error(
                 failure.code, failure.message, task=task.label, retryable=failure.retryable
             )
+        except Exception as failure:
+            # A tool that breaks its own contract fails its task; left alone it would be offered,
+            # and act on the world, again and again.
+            error = _error("unknown", f"{type(failure).__name__}: {failure}", task=task.label)
         output = Output(
             status="error" if error else "ok",
             data=data,
@@ -181,20 +198,21 @@ class Pipeline:
             },
         )
         for key in _ENVELOPE_KEYS:
-            output[key] = meta if key == tool.meta_key else {}
-        if error and tool.meta_key:
-            output[tool.meta_key] = dict(error)
+            output[key] = meta if key == meta_key else {}
+        if error and meta_key:
+            output[meta_key] = dict(error)
         self._output = output
         if not error:
             self._prev = data
             self._labels[task.label] = step_value(data)
         if task.set:
-            self._apply_set(task.set, output, coerce_output=True)
+            self._apply_set(task, task.set, output, coerce_output=True)
         return output
 
     def _render(self, task: Task, locals_: dict[str, Any]) -> tuple[dict[str, Any], float | None]:
         names = self._names.with_locals(locals_)
         given = self._templates.value({**task.input, **self._step.input}, names, coerce=True)
+        self._given = given
         locals_.update(given)
         locals_["input"] = locals_["args"] = given
         text_keys = self._registry.get(task.kind).text_keys
@@ -241,23 +259,33 @@ class Pipeline:
         if not task.rules:
             return None
         names = self._names.with_locals(
-            self._locals(task, output["meta"]["attempt"]) | {"output": output, "outcome": output}
+            self._locals(task, output["meta"]["attempt"])
+            | self._given
+            | {"output": output, "outcome": output}
         )
         for rule in task.rules:
             if rule.when is None or self._templates.truth(rule.when, names):
                 return rule
         return None
 
-    def _apply_set(self, wanted: Mapping[str, Any], output: Output, *, coerce_output: bool) -> None:
+    def _apply_set(
+        self, task: Task, wanted: Mapping[str, Any], output: Output, *, coerce_output: bool
+    ) -> None:
         """Write a `set` of a rule or a task; all its values are rendered before any is written."""
         if not wanted:
             return
         shown: Any = step_value(output["data"]) if coerce_output else output
         names = self._names.with_locals(
-            self._locals(self._step.tasks[0], output["meta"]["attempt"])
+            self._locals(task, output["meta"]["attempt"])
+            | self._given
             | {"output": shown, "outcome": shown}
         )
-        values = {key: self._templates.value(v, names, coerce=True) for key, v in wanted.items()}
+        values: dict[str, Any] = {}
+        for key, template in wanted.items():
+            try:
+                values[key] = self._templates.value(template, names, coerce=True)
+            except TemplateError as error:
+                self._warnings.append(f"set {key} of {task.label}: {error.message}"[:300])
         for key, value in values.items():
             scope, _, rest = key.partition(".")
             if scope == "iter" and rest:
@@ -335,6 +363,7 @@ class Pipeline:
             set=self._written,
             failed_attempts=tuple(self._failed_attempts),
             runs=self._runs,
+            warnings=tuple(self._warnings[-WARNINGS_MAX:]),
         )
 
 
