@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from actors import ray_head, state_file
+from actors import preflight, ray_head, state_file
 from actors.driver import HostsDriver
 from actors.options import DEFAULT_FACTORY
 from actors.processes import ProcessRef, end, exclusive, free_port, identify, is_alive
@@ -90,6 +90,8 @@ def up(
 
     Raises:
         ConflictError: Another ``up`` or ``down`` of this directory is under way.
+        ConfigError, LogUnavailableError, StoreUnavailableError: A setting names what cannot be
+            used; nothing was started.
         InternalError: Something did not come up; all that was started has been stopped again.
     """
     data_dir = Path(settings.data_dir).expanduser().absolute()
@@ -100,6 +102,7 @@ def up(
             return _local_set(stale)
         if stale is not None:
             _take_down(stale)
+        preflight.check(settings)
         start = _Start(replace(settings, data_dir=str(data_dir)), factory, python_path, progress)
         try:
             return start.run()
