@@ -1,18 +1,16 @@
 """Wires roles to ports from settings: the one place that knows which adapter serves which port.
 
-A host opens its connections once and its roles share them, all on one event loop. Everything opened here is
-closed here, in reverse order.
+A host opens its connections once and its roles share them, all on one event loop. Everything opened
+here is closed here, in reverse order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors.command_run import WorkerIdentity, WorkerPorts
 from actors.conductor import Conductor, ConductorPorts
@@ -25,8 +23,7 @@ from actors.projector import Projector
 from actors.role import Role, run_role
 from actors.worker import Worker
 from noetl_ray.clock import SystemClock
-from noetl_ray.config.environ import environ
-from noetl_ray.config.settings import Settings
+from noetl_ray.config.environ import environ, node_id
 from noetl_ray.credentials.crypto import Sealer, load_key
 from noetl_ray.credentials.nats_kv import NatsCredentials
 from noetl_ray.dsl.template import Templates
@@ -47,6 +44,11 @@ from noetl_ray.wal.generators import lease_generator
 from noetl_ray.wal.jetstream import JetStreamLog
 from noetl_ray.wal.tasklog_jetstream import JetStreamTaskLog
 from placement.offer import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from noetl_ray.config.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,11 @@ async def open_host(
     return HostRuntime(made, stack)
 
 
+def objects_url(settings: Settings) -> str:
+    """Where objects lie when no store is configured: a folder of the data directory."""
+    return (Path(settings.data_dir).resolve() / "objects").as_uri()
+
+
 async def _open_ports(
     settings: Settings, stack: contextlib.AsyncExitStack, *, owner: str
 ) -> SharedPorts:
@@ -151,7 +158,7 @@ async def _open_ports(
     stack.push_async_callback(hints.close)
     payloads = settings.payload_store
     objects = FsspecStore.open(
-        payloads.url or (Path(settings.data_dir).resolve() / "objects").as_uri(),
+        payloads.url or objects_url(settings),
         endpoint_url=payloads.endpoint_url,
         access_key=payloads.access_key,
         secret_key=payloads.secret_key,
@@ -203,7 +210,7 @@ async def _build(
     shards: Sequence[int],
 ) -> Role:
     runtime = settings.runtime
-    node = runtime.node_id or socket.gethostname()
+    node = node_id(settings)
     producer = role_locator(
         Scope(tenant_id=runtime.tenant_id, organization_id=runtime.organization_id),
         region=runtime.region,
@@ -213,24 +220,9 @@ async def _build(
         role=role,
         instance=f"{host_name}-{incarnation[:8]}",
     )
-    every_shard = range(runtime.shard_count)
     match role:
         case "conductor":
-            return Conductor(
-                ConductorPorts(
-                    log=ports.log,
-                    hints=ports.hints,
-                    programs=ports.programs,
-                    contexts=ports.contexts,
-                    ids=ports.ids,
-                    clock=ports.clock,
-                    env=ports.env,
-                ),
-                shards=list(shards) or list(every_shard),
-                producer=producer,
-                near=Place(region=runtime.region, zone=runtime.zone, node=node),
-                lease_ms=runtime.worker_lease_ms,
-            )
+            return _conductor(settings, ports, producer, node, shards)
         case "worker":
             return _worker(settings, ports, stack, host_name, incarnation, producer, node)
         case "keeper":
@@ -243,37 +235,63 @@ async def _build(
                 lease_ms=runtime.worker_lease_ms,
             )
         case "projector":
-            projections = settings.projection_stores
-            store = await PostgresProjectionStore.open(
-                projections.dsn, pool_max=projections.pool_max
-            )
-            stack.push_async_callback(store.close)
-            return Projector(
-                ports.log,
-                store,
-                ports.tasklog,
-                ports.clock,
-                shards=list(every_shard),
-                shard_count=runtime.shard_count,
-                batch_size=projections.batch_size,
-                batch_window_ms=projections.batch_window_ms,
-            )
+            return await _projector(settings, ports, stack)
         case "materializer":
             return Materializer(
                 ports.log,
                 ports.results,
                 ports.clock,
-                shards=list(every_shard),
+                shards=range(runtime.shard_count),
                 enabled=settings.results.materializer_enabled,
             )
         case "gateway":
-            queries = await PostgresQueries.open(
-                settings.projection_stores.dsn, pool_max=settings.projection_stores.pool_max
-            )
+            projections = settings.projection_stores
+            queries = await PostgresQueries.open(projections.dsn, pool_max=projections.pool_max)
             stack.push_async_callback(queries.close)
-            return open_gateway(settings, ports, queries, producer)
+            states = await PostgresProjectionStore.open(projections.dsn, pool_max=1)
+            stack.push_async_callback(states.close)
+            return open_gateway(settings, ports, queries, producer, states)
         case _:
             raise ConfigError("roles", role, "is not a role")
+
+
+def _conductor(
+    settings: Settings, ports: SharedPorts, producer: str, node: str, shards: Sequence[int]
+) -> Conductor:
+    runtime = settings.runtime
+    return Conductor(
+        ConductorPorts(
+            log=ports.log,
+            hints=ports.hints,
+            programs=ports.programs,
+            contexts=ports.contexts,
+            ids=ports.ids,
+            clock=ports.clock,
+            env=ports.env,
+        ),
+        shards=list(shards) or list(range(runtime.shard_count)),
+        producer=producer,
+        near=Place(region=runtime.region, zone=runtime.zone, node=node),
+        lease_ms=runtime.worker_lease_ms,
+    )
+
+
+async def _projector(
+    settings: Settings, ports: SharedPorts, stack: contextlib.AsyncExitStack
+) -> Projector:
+    projections = settings.projection_stores
+    store = await PostgresProjectionStore.open(projections.dsn, pool_max=projections.pool_max)
+    stack.push_async_callback(store.close)
+    return Projector(
+        ports.log,
+        store,
+        ports.tasklog,
+        ports.clock,
+        shards=range(settings.runtime.shard_count),
+        shard_count=settings.runtime.shard_count,
+        batch_size=projections.batch_size,
+        batch_window_ms=projections.batch_window_ms,
+    )
 
 
 def _worker(

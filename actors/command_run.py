@@ -315,6 +315,7 @@ class CommandRun:
 
 
 def subject_of(offer: Offer) -> str:
+    """The command's own subject."""
     issued = offer.issued
     scope = Scope(tenant_id=issued.tenant_id, organization_id=issued.organization_id)
     return command_subject(offer.shard, scope, issued.execution_id, issued.command_id or "")

@@ -1,8 +1,9 @@
 """The conductor: owns shards, folds what the log says, decides, and offers commands to workers.
 
-One append in flight per execution (P2); the version check on the control subject is the fence (P3). A refused
-append is simply dropped: the record that won is on its way through the subscription, and the next
-decision starts from it. Everything sent outside the log is a hint that is sent again from state if lost.
+One append in flight per execution (P2); the version check on the control subject is the fence (P3).
+A refused append is simply dropped: the record that won is on its way through the subscription, and
+the next decision starts from it. Everything sent outside the log is a hint that is sent again from
+state if lost.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,7 +25,6 @@ from actors.programs import Programs
 from noetl_ray.clock import Clock
 from noetl_ray.engine.decide import Decision, Inputs, decide
 from noetl_ray.engine.fold import fold
-from noetl_ray.engine.state import ExecutionState
 from noetl_ray.errors import NoetlError, VersionConflictError
 from noetl_ray.events.canonical import canonical_json
 from noetl_ray.events.envelope import Event, PayloadRef, Record, seal
@@ -34,7 +34,10 @@ from noetl_ray.ids import SnowflakeIds
 from noetl_ray.results.redact import has_credentials
 from noetl_ray.wal.port import Log, Recorded, Subscription
 from noetl_ray.wal.subjects import control_subject, shard_filter
-from placement.offer import Place
+
+if TYPE_CHECKING:
+    from noetl_ray.engine.state import ExecutionState
+    from placement.offer import Place
 
 _log = logging.getLogger(__name__)
 

@@ -1,16 +1,21 @@
-"""Values of commands and requests kept outside the log: too large for it, or too secret (P24, SEC-1)."""
+"""Values of commands and requests kept outside the log.
+
+Too large for it, or too secret (P24, SEC-1).
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl_ray.events.envelope import PayloadRef
-from noetl_ray.locator.keys import Placement
 from noetl_ray.payloads.content import get_payload, put_payload
-from noetl_ray.payloads.port import ObjectStore
-from noetl_ray.scope import Scope
+
+if TYPE_CHECKING:
+    from noetl_ray.events.envelope import PayloadRef
+    from noetl_ray.locator.keys import Placement
+    from noetl_ray.payloads.port import ObjectStore
+    from noetl_ray.scope import Scope
 
 
 class ContextStore:

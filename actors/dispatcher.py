@@ -1,8 +1,10 @@
-"""Gets commands to workers: offers, the queue of commands nobody has room for, and taking them from the dead.
+"""Gets commands to workers.
 
-The queue is derived from state, so there is nothing in it to lose. A claim that was not part of the decision
-is an append on the command's own subject, expecting the version its issue or last release gave it (P16);
-the old holder's completion is then refused by the log.
+Offers, the queue of commands nobody has room for, and taking them from the dead.
+
+The queue is derived from state, so there is nothing in it to lose. A claim that was not part of the
+decision is an append on the command's own subject, expecting the version its issue or last release
+gave it (P16); the old holder's completion is then refused by the log.
 """
 
 from __future__ import annotations
@@ -10,23 +12,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from actors.fleet import Fleet
 from actors.messages import Offer, encode
 from actors.stamp import command_event
-from noetl_ray.clock import Clock
-from noetl_ray.engine.decide import Claim
-from noetl_ray.engine.state import CommandState, ExecutionState
 from noetl_ray.errors import LogError, VersionConflictError
 from noetl_ray.events.envelope import Event, Record
 from noetl_ray.events.types import EventType
 from noetl_ray.hints.port import Hints, offer_subject
-from noetl_ray.ids import SnowflakeIds
 from noetl_ray.wal.port import Log, Recorded
 from noetl_ray.wal.subjects import command_subject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from actors.fleet import Fleet
+    from noetl_ray.clock import Clock
+    from noetl_ray.engine.decide import Claim
+    from noetl_ray.engine.state import CommandState, ExecutionState
+    from noetl_ray.ids import SnowflakeIds
 
 _log = logging.getLogger(__name__)
 
@@ -116,6 +121,7 @@ class Dispatcher:
         await self._hints.send(subject, encode(offer))
 
     def enqueue(self, execution_id: int, command_id: str) -> None:
+        """Let a command wait for room; it waits once."""
         if command_id not in self._queued:
             self._queued.add(command_id)
             self._ready.append((execution_id, command_id))
@@ -143,13 +149,9 @@ class Dispatcher:
             self.enqueue(state.execution_id, command.command_id)
             return
         record = self._claim_record(state, command, claim, released)
-        subject = command_subject(
-            state.shard, state.scope, state.execution_id, command.command_id
-        )
+        subject = command_subject(state.shard, state.scope, state.execution_id, command.command_id)
         try:
-            position = await self._log.append(
-                subject, record, expected_version=command.version
-            )
+            position = await self._log.append(subject, record, expected_version=command.version)
         except LogError as error:
             if claim is not None:
                 self._fleet.release(claim.worker_id, command.command_id)

@@ -1,13 +1,19 @@
-"""The workers as one conductor knows them: who lives (from the log), how much each holds (its own count)."""
+"""The workers as one conductor knows them.
+
+Who lives (from the log), how much each holds (its own count).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from noetl_ray.engine.decide import Claim
-from noetl_ray.events.envelope import Event
 from noetl_ray.events.types import EventType
 from placement.offer import Candidate, Place, choose_worker
+
+if TYPE_CHECKING:
+    from noetl_ray.events.envelope import Event
 
 OVERCOMMIT = 2
 """Commands offered per slot: a worker keeps a small queue, so it never waits for a round trip."""

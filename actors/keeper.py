@@ -1,24 +1,29 @@
-"""The keeper: notices workers nobody has heard of for longer than their lease, and says so in the log (P22).
+"""The keeper: notices workers nobody has heard of for longer than their lease.
 
-A killed process is usually noticed sooner, when its next incarnation joins; this is for the cases nobody
-notices. The append states the version it saw, so that a worker that joined meanwhile is left alone.
+And says so in the log (P22).
+
+A killed process is usually noticed sooner, when its next incarnation joins; this is for the cases
+nobody notices. The append states the version it saw, so that a worker that joined meanwhile is left
+alone.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors.messages import Heard, decode_announcement, encode, heard_subject
 from actors.stamp import system_event
-from noetl_ray.clock import Clock
 from noetl_ray.errors import LogError, VersionConflictError
 from noetl_ray.events.envelope import Record
 from noetl_ray.events.types import EventType
 from noetl_ray.hints.port import ANNOUNCE, Hints
-from noetl_ray.ids import SnowflakeIds
-from noetl_ray.wal.port import Log, Recorded, Subscription
+
+if TYPE_CHECKING:
+    from noetl_ray.clock import Clock
+    from noetl_ray.ids import SnowflakeIds
+    from noetl_ray.wal.port import Log, Recorded, Subscription
 
 _log = logging.getLogger(__name__)
 TURN_S = 0.5
@@ -40,7 +45,14 @@ class Keeper:
     name = "keeper"
 
     def __init__(
-        self, *, log: Log, hints: Hints, ids: SnowflakeIds, clock: Clock, producer: str, lease_ms: int
+        self,
+        *,
+        log: Log,
+        hints: Hints,
+        ids: SnowflakeIds,
+        clock: Clock,
+        producer: str,
+        lease_ms: int,
     ) -> None:
         self._log = log
         self._hints = hints

@@ -1,24 +1,27 @@
 """A worker's lease: whether it may still touch the outside world (P22).
 
-The keeper declares a worker lost only after not hearing of it for a whole lease. So from the moment an
-announcement was *sent* that the keeper says it heard, nobody takes the worker's commands for a lease. Where
-that has run out, the worker joins again in the log before it goes on: the keeper's verdict states the version
-it saw and is refused, or the worker learns that it was declared lost and must drop everything.
+The keeper declares a worker lost only after not hearing of it for a whole lease. So from the moment
+an announcement was *sent* that the keeper says it heard, nobody takes the worker's commands for a
+lease. Where that has run out, the worker joins again in the log before it goes on: the keeper's
+verdict states the version it saw and is refused, or the worker learns that it was declared lost and
+must drop everything.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors.stamp import system_event
-from noetl_ray.clock import Clock
 from noetl_ray.errors import LogError, VersionConflictError
 from noetl_ray.events.envelope import Record
 from noetl_ray.events.types import EventType
-from noetl_ray.ids import SnowflakeIds
-from noetl_ray.wal.port import Log
 from noetl_ray.wal.subjects import worker_subject
+
+if TYPE_CHECKING:
+    from noetl_ray.clock import Clock
+    from noetl_ray.ids import SnowflakeIds
+    from noetl_ray.wal.port import Log
 
 MARGIN = 0.8
 """Part of the lease a worker trusts; the rest covers the keeper's own turn."""
@@ -32,7 +35,10 @@ class LeaseLostError(LogError):
 
 
 class WorkerLease:
-    """Membership of one worker incarnation, kept by announcements and, failing those, by the log."""
+    """Membership of one worker incarnation, kept by announcements and, failing those.
+
+    By the log.
+    """
 
     def __init__(
         self,

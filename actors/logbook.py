@@ -1,15 +1,22 @@
-"""What a command prints: gathered per line, redacted, and handed to the task log in small batches."""
+"""What a command prints.
+
+Gathered per line, redacted, and handed to the task log in small batches.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from actors.messages import Offer
-from noetl_ray.clock import Clock
-from noetl_ray.results.redact import Redactor
-from noetl_ray.scope import Scope
 from noetl_ray.wal.tasklog import LogLine, TaskLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from actors.messages import Offer
+    from noetl_ray.clock import Clock
+    from noetl_ray.results.redact import Redactor
+    from noetl_ray.scope import Scope
 
 FLUSH_S = 0.25
 LINES_MAX = 20_000

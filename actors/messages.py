@@ -1,4 +1,7 @@
-"""The hints roles send each other: offers, announcements and nudges. None of them is ever the truth (P1)."""
+"""The hints roles send each other: offers, announcements and nudges.
+
+None of them is ever the truth (P1).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ def heard_subject(worker_id: str) -> str:
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """A command for one worker. ``version`` is what its completion must expect on the command's subject."""
+    """A command for one worker.
+
+    ``version`` is what its completion must expect on the command's subject.
+    """
 
     issued: Event
     shard: int

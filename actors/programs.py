@@ -1,20 +1,26 @@
-"""Playbooks by digest, parsed once per process. The source lies in the object store under its digest (P12)."""
+"""Playbooks by digest, parsed once per process.
+
+The source lies in the object store under its digest (P12).
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from noetl_ray.dsl.model import Playbook
 from noetl_ray.dsl.parse import parse_playbook
-from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.decide import Program
-from noetl_ray.locator.keys import Placement
 from noetl_ray.locator.resource import payload_locator
 from noetl_ray.payloads.content import get_payload
-from noetl_ray.payloads.port import ObjectStore
-from noetl_ray.scope import Scope
 from noetl_ray.tools.kinds import KNOWN_KINDS
+
+if TYPE_CHECKING:
+    from noetl_ray.dsl.model import Playbook
+    from noetl_ray.dsl.template import Templates
+    from noetl_ray.locator.keys import Placement
+    from noetl_ray.payloads.port import ObjectStore
+    from noetl_ray.scope import Scope
 
 PROGRAMS_MAX = 256
 

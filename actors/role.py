@@ -1,13 +1,16 @@
 """What every role is: something with a start, one turn of work, and an end.
 
-A role's loop is a state and one ``step()``. ``run_role`` repeats it until the role is told to stop; an error
-leaves the loop, so that whoever hosts the role can let the process die and start anew from the log.
+A role's loop is a state and one ``step()``. ``run_role`` repeats it until the role is told to stop;
+an error leaves the loop, so that whoever hosts the role can let the process die and start anew from
+the log.
 """
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Role(Protocol):

@@ -1,4 +1,7 @@
-"""Builds the envelopes roles append outside decisions: about workers, and on commands' own subjects."""
+"""Builds the envelopes roles append outside decisions.
+
+About workers, and on commands' own subjects.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""The worker: takes offered commands, runs their pipelines, persists results, and records completions.
+"""The worker: takes offered commands, runs their pipelines, persists results.
 
-It decides nothing about routing (PRIN-4). A completion states the version its claim gave it, so a command
-taken away meanwhile refuses it (P16); the bytes of a result are durable before the event that names them.
+And records completions.
+
+It decides nothing about routing (PRIN-4). A completion states the version its claim gave it, so a
+command taken away meanwhile refuses it (P16); the bytes of a result are durable before the event
+that names them.
 """
 
 from __future__ import annotations
@@ -9,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors.command_run import CommandRun, WorkerIdentity, WorkerPorts, subject_of
 from actors.lease import LeaseLostError, WorkerLease
@@ -27,6 +29,9 @@ from actors.messages import (
 from noetl_ray.errors import NoetlError, VersionConflictError
 from noetl_ray.hints.port import ANNOUNCE, offer_subject
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
 _log = logging.getLogger(__name__)
 
 OFFER_FRESH_MS = 2_000
@@ -40,7 +45,13 @@ class Worker:
     name = "worker"
 
     def __init__(
-        self, identity: WorkerIdentity, ports: WorkerPorts, *, lease_ms: int, announce_ms: int, shard_count: int
+        self,
+        identity: WorkerIdentity,
+        ports: WorkerPorts,
+        *,
+        lease_ms: int,
+        announce_ms: int,
+        shard_count: int,
     ) -> None:
         self._me = identity
         self._p = ports

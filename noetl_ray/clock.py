@@ -1,7 +1,7 @@
 """Time as an argument: the port every role takes its clock from.
 
-Wall time is for people and event envelopes; monotonic time is for leases and timeouts. The simulator
-hands in a virtual clock, so nothing else in the project may read the operating system's.
+Wall time is for people and event envelopes; monotonic time is for leases and timeouts. The
+simulator hands in a virtual clock, so nothing else in the project may read the operating system's.
 """
 
 from __future__ import annotations

@@ -1,25 +1,25 @@
 """The tree of errors this project raises; nothing below lets a driver's own error through.
 
-    NoetlError
-    ├── UsageError                 the person or program asking did something wrong
-    │   ├── ConfigError            a setting is missing or bad (key, value, reason)
-    │   ├── PlaybookError          a playbook cannot be accepted (file, line, column, path)
-    │   ├── NotFoundError          the thing named does not exist in this tenant
-    │   ├── ConflictError          the thing named exists already or is past changing
-    │   └── TemplateError          a template cannot be compiled or rendered
-    │       └── NotInlineError     a condition needs what only the tier has
-    ├── LogError                   the write-ahead log
-    │   ├── VersionConflictError   another writer was first on this subject
-    │   ├── LogUnavailableError    the log cannot be reached now
-    │   └── EnvelopeError          an event is incomplete or inconsistent
-    ├── StoreError                 derived or object stores
-    │   ├── StoreUnavailableError  the store cannot be reached now
-    │   └── ObjectMissingError     a named object is not where its name says
-    ├── ToolError                  a task of a playbook failed (kind, retryable, details)
-    └── InternalError              our own bug
+NoetlError
+├── UsageError                 the person or program asking did something wrong
+│   ├── ConfigError            a setting is missing or bad (key, value, reason)
+│   ├── PlaybookError          a playbook cannot be accepted (file, line, column, path)
+│   ├── NotFoundError          the thing named does not exist in this tenant
+│   ├── ConflictError          the thing named exists already or is past changing
+│   └── TemplateError          a template cannot be compiled or rendered
+│       └── NotInlineError     a condition needs what only the tier has
+├── LogError                   the write-ahead log
+│   ├── VersionConflictError   another writer was first on this subject
+│   ├── LogUnavailableError    the log cannot be reached now
+│   └── EnvelopeError          an event is incomplete or inconsistent
+├── StoreError                 derived or object stores
+│   ├── StoreUnavailableError  the store cannot be reached now
+│   └── ObjectMissingError     a named object is not where its name says
+├── ToolError                  a task of a playbook failed (kind, retryable, details)
+└── InternalError              our own bug
 
-Every class carries a stable ``code`` and ``retryable``. Constructor arguments equal ``args``, so that
-an error survives pickling through Ray with its fields.
+Every class carries a stable ``code`` and ``retryable``. Constructor arguments equal ``args``, so
+that an error survives pickling through Ray with its fields.
 """
 
 from __future__ import annotations
@@ -145,7 +145,10 @@ class ObjectMissingError(StoreError):
 
 
 class ToolError(NoetlError):
-    """A task failed. ``kind`` is one of the kinds of dsl section 6; ``details`` never holds a secret."""
+    """A task failed. ``kind`` is one of the kinds of dsl section 6.
+
+    ``details`` never holds a secret.
+    """
 
     code = "tool"
 

@@ -1,12 +1,17 @@
-"""Snowflake ids: 41 bits of milliseconds, 10 bits of generator, 12 bits of sequence; they fit BIGINT.
+"""Snowflake ids: 41 bits of milliseconds, 10 bits of generator, 12 bits of sequence.
 
-A generator number belongs to one process incarnation (it is leased through the log's server), so two
-processes never mint the same id. Order never rests on these ids, only identity does (ENV-2).
+They fit BIGINT.
+
+A generator number belongs to one process incarnation (it is leased through the log's server), so
+two processes never mint the same id. Order never rests on these ids, only identity does (ENV-2).
 """
 
 from __future__ import annotations
 
-from noetl_ray.clock import Clock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from noetl_ray.clock import Clock
 
 EPOCH_MS = 1_704_067_200_000  # 2024-01-01T00:00:00Z
 GENERATORS_MAX = 1 << 10

@@ -1,4 +1,7 @@
-"""The tenant scope: who a thing belongs to. Every read and every name starts from one (invariant 6)."""
+"""The tenant scope: who a thing belongs to.
+
+Every read and every name starts from one (invariant 6).
+"""
 
 from __future__ import annotations
 

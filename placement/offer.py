@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Distance = Literal["node", "zone", "region", "any"]
 _ORDER: dict[str, int] = {"node": 0, "zone": 1, "region": 2, "any": 3}

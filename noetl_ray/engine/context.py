@@ -1,14 +1,20 @@
-"""What a command carries: just the values its step's templates can read (P24), never the whole state."""
+"""What a command carries.
+
+Just the values its step's templates can read (P24), never the whole state.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from noetl_ray.dsl.model import Playbook, Step
-from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.names import has_template
-from noetl_ray.engine.state import ExecutionState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from noetl_ray.dsl.model import Playbook, Step
+    from noetl_ray.dsl.template import Templates
+    from noetl_ray.engine.state import ExecutionState
 
 Path = tuple[str, ...]
 _EVERYTHING: Path = ("*",)

@@ -1,19 +1,17 @@
 """``decide(state, program, inputs) -> Decision``: what follows from the facts that wait, as events.
 
-Pure: the clock, the ids and the choice of a worker come in as inputs and go out in the events. While it
-decides, every event is applied to a draft with the fold's own functions, so that the state after an accepted
-append is the draft, and a replay of the record gives the same.
+Pure: the clock, the ids and the choice of a worker come in as inputs and go out in the events.
+While it decides, every event is applied to a draft with the fold's own functions, so that the state
+after an accepted append is the draft, and a replay of the record gives the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noetl_ray.clock import iso_utc
-from noetl_ray.dsl.model import Arc, Playbook, Step
-from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.context import StepReads, command_context
 from noetl_ray.engine.fold import apply_control, assign, consume
 from noetl_ray.engine.joins import JoinGraph, startable
@@ -24,6 +22,10 @@ from noetl_ray.errors import NotInlineError, TemplateError
 from noetl_ray.events.envelope import Event, Record, seal
 from noetl_ray.events.types import AggregateType, EventType
 from noetl_ray.wal.subjects import control_subject
+
+if TYPE_CHECKING:
+    from noetl_ray.dsl.model import Arc, Playbook, Step
+    from noetl_ray.dsl.template import Templates
 
 EVENTS_PER_DECISION_SOFT_MAX = 128
 EVENTS_PER_DECISION_HARD_MAX = 240
@@ -66,7 +68,10 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One message for the control subject, and the state once it is accepted (but for its position)."""
+    """One message for the control subject.
+
+    And the state once it is accepted (but for its position).
+    """
 
     record: Record
     state: ExecutionState
@@ -307,9 +312,7 @@ class _Deciding:
             payload["handled"] = handled
         self.emit(EventType.STEP_EXIT, payload)
 
-    def _arcs(
-        self, step: Step, names: Names, *, failed: bool
-    ) -> tuple[list[dict[str, Any]], bool]:
+    def _arcs(self, step: Step, names: Names, *, failed: bool) -> tuple[list[dict[str, Any]], bool]:
         """The arcs taken, and whether any matched.
 
         After a failure only arcs with a condition count (section 11). An arc to a missing step
@@ -381,9 +384,7 @@ class _Deciding:
             "meta": {"attempt": 1},
         }
 
-    def _names(
-        self, locals_: Mapping[str, Any], values: Mapping[str, Any] | None = None
-    ) -> Names:
+    def _names(self, locals_: Mapping[str, Any], values: Mapping[str, Any] | None = None) -> Names:
         draft = self.draft
         ctx = draft.ctx
         if values:

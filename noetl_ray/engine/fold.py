@@ -1,13 +1,14 @@
 """``fold(state, recorded) -> state``: the one reducer of conductor, projector, replay and audit.
 
-Facts (a request, a completion, a cancel) wait in ``pending`` until a control record names their position as
-consumed; only then do they change anything (P4). So live and replay see the same order whatever arrived
-in between, and a fact delivered twice changes nothing. ``fold`` renders no template and needs no playbook.
+Facts (a request, a completion, a cancel) wait in ``pending`` until a control record names their
+position as consumed; only then do they change anything (P4). So live and replay see the same order
+whatever arrived in between, and a fact delivered twice changes nothing. ``fold`` renders no
+template and needs no playbook.
 """
 
 from __future__ import annotations
 
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
@@ -19,10 +20,12 @@ from noetl_ray.engine.state import (
     StepState,
 )
 from noetl_ray.errors import InternalError
-from noetl_ray.events.envelope import Event
 from noetl_ray.events.types import AggregateType, EventType
-from noetl_ray.wal.port import Recorded
 from noetl_ray.wal.subjects import parse_event_subject
+
+if TYPE_CHECKING:
+    from noetl_ray.events.envelope import Event
+    from noetl_ray.wal.port import Recorded
 
 CONSUMED_FACTS = frozenset(
     {

@@ -1,17 +1,20 @@
 """When a step that an arc has reached may start: the join barrier, as a pure function of the graph.
 
-A step with several ways in waits while any of the steps leading into it can still run before it: that is,
-while one of them is reachable from something alive by a path that does not pass through the waiting step
-itself. So a reducer runs once after all that can still arrive, an if/else merge never waits for the
-branch not taken, and the back edge of a cycle never blocks its own head.
+A step with several ways in waits while any of the steps leading into it can still run before it:
+that is, while one of them is reachable from something alive by a path that does not pass through
+the waiting step itself. So a reducer runs once after all that can still arrive, an if/else merge
+never waits for the branch not taken, and the back edge of a cycle never blocks its own head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from noetl_ray.dsl.model import Playbook
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from noetl_ray.dsl.model import Playbook
 
 
 class JoinGraph:

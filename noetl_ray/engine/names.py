@@ -1,23 +1,28 @@
 """What templates can name, in the order of the language page (section 2), as one lazy mapping.
 
-The same mapping serves guards in a decision and task templates in a worker; the worker merely has fewer
-values in it, those its command carries (P24).
+The same mapping serves guards in a decision and task templates in a worker; the worker merely has
+fewer values in it, those its command carries (P24).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from noetl_ray.dsl.template import Templates
 from noetl_ray.errors import NotInlineError
+
+if TYPE_CHECKING:
+    from noetl_ray.dsl.template import Templates
 
 _SELF_ALIASES = frozenset({"data", "result", "context"})
 _RENDER_DEPTH_MAX = 2
 
 
 class StepValue(dict[str, Any]):
-    """A mapping result as other steps see it: ``step.data.f`` and ``step.result.f`` mean ``step.f``."""
+    """A mapping result as other steps see it.
+
+    ``step.data.f`` and ``step.result.f`` mean ``step.f``.
+    """
 
     def __missing__(self, key: str) -> Any:
         """Fall back to the value itself for the documented aliases."""
@@ -31,7 +36,10 @@ class StepValue(dict[str, Any]):
 
 
 class CutList(list[Any]):
-    """The first element of a longer array that lives in the tier, knowing the array's real length."""
+    """The first element of a longer array that lives in the tier.
+
+    Knowing the array's real length.
+    """
 
     def __init__(self, kept: list[Any], length: int, path: str) -> None:
         super().__init__(kept)
@@ -70,7 +78,10 @@ def step_value(value: Any) -> Any:
 
 
 def extracted_value(result: Mapping[str, Any], path: str) -> Any:
-    """The value a guard sees of a result block: the body when it is inline, else the extracted part."""
+    """The value a guard sees of a result block.
+
+    The body when it is inline, else the extracted part.
+    """
     if result.get("tier") == "inline":
         return step_value(result.get("body", result.get("extracted")))
     truncated = result.get("truncated") or {}
@@ -84,7 +95,9 @@ def _restore_lengths(value: Any, truncated: Mapping[str, int], at: str, path: st
             for key, item in value.items()
         }
     if isinstance(value, list):
-        inner = [_restore_lengths(item, truncated, f"{at}.0" if at else "0", path) for item in value]
+        inner = [
+            _restore_lengths(item, truncated, f"{at}.0" if at else "0", path) for item in value
+        ]
         length = truncated.get(at or "$")
         return CutList(inner, length, path) if length is not None else inner
     return value

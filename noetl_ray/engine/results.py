@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noetl_ray.engine.names import extracted_value, step_value
-from noetl_ray.engine.state import StepState
+
+if TYPE_CHECKING:
+    from noetl_ray.engine.state import StepState
 
 
 class StepResults(Mapping[str, Any]):

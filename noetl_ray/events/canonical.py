@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+_INT_MIN = -(1 << 63)
+_INT_MAX = (1 << 64) - 1
 _encoder = msgspec.json.Encoder(order="sorted", decimal_format="string")
 
 
@@ -33,16 +35,20 @@ def to_jsonable(value: Any) -> Any:
     """Turn what a tool returned into plain JSON values without failing.
 
     Mappings get text keys, tuples and sets become lists, bytes become text, what has no JSON form
-    becomes ``str(value)``; NaN and infinities become None because JSON cannot say them.
+    (numbers over 64 bits too) becomes ``str(value)``; NaN and infinities become None because JSON
+    cannot say them.
     """
-    if value is None or isinstance(value, str | bool):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        # A lone surrogate, as in the name of a strange file, has no UTF-8 form.
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, int):
-        return int(value)
+        return int(value) if _INT_MIN <= value <= _INT_MAX else str(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): to_jsonable(item) for key, item in value.items()}
+        return {to_jsonable(str(key)): to_jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [to_jsonable(item) for item in value]
     if isinstance(value, set | frozenset):
@@ -52,7 +58,7 @@ def to_jsonable(value: Any) -> Any:
     isoformat = getattr(value, "isoformat", None)
     if callable(isoformat):
         return isoformat()
-    item = getattr(value, "item", None)
-    if callable(item) and type(value).__module__ == "numpy":
-        return to_jsonable(item())
+    tolist = getattr(value, "tolist", None)
+    if callable(tolist) and type(value).__module__ == "numpy":
+        return to_jsonable(tolist())
     return str(value)

@@ -1,7 +1,7 @@
 """The closed set of event types, what aggregate each belongs to, and what its payload must hold.
 
-Adding a type here is the only way to put a new kind of fact into the log; the envelope check refuses
-everything else.
+Adding a type here is the only way to put a new kind of fact into the log; the envelope check
+refuses everything else.
 """
 
 from __future__ import annotations

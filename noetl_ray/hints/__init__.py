@@ -1,1 +1,4 @@
-"""Hints: messages that may be lost, doubled or late without harm, because the log has the truth (P1)."""
+"""Hints: messages that may be lost, doubled or late without harm.
+
+Because the log has the truth (P1).
+"""

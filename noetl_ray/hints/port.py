@@ -1,4 +1,6 @@
-"""The hint port: fire-and-forget messages between roles; core NATS on a cluster, memory in one process.
+"""The hint port: fire-and-forget messages between roles.
+
+Core NATS on a cluster, memory in one process.
 
 Used for offers to workers, announcements of workers, nudges of cancel. Nothing may depend on one
 arriving; whoever sends a hint also has a way to send it again from the log.
@@ -30,7 +32,10 @@ class Hints(Protocol):
         ...
 
     async def listen(self, subject: str, handler: Handler) -> Callable[[], Awaitable[None]]:
-        """Call ``handler(subject, data)`` for each hint (``*`` and ``>`` allowed); returns a stopper."""
+        """Call ``handler(subject, data)`` for each hint (``*`` and ``>`` allowed).
+
+        Returns a stopper.
+        """
         ...
 
     async def close(self) -> None:

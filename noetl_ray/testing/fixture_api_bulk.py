@@ -42,9 +42,7 @@ def _heavy(routes: APIRouter, state: FixtureState) -> None:
         pageSize: Number = 10,
         payload_kb: Annotated[int, Query(ge=0, le=4096)] = 10,
     ) -> JSONResponse:
-        items = [
-            _heavy_item(state, i, payload_kb) for i in page_ids(page, pageSize, HEAVY_ITEMS)
-        ]
+        items = [_heavy_item(state, i, payload_kb) for i in page_ids(page, pageSize, HEAVY_ITEMS)]
         paging = {
             "hasMore": page * pageSize < HEAVY_ITEMS,
             "page": page,

@@ -89,9 +89,7 @@ def _paged(routes: APIRouter, data_type: str, admit: Any) -> None:
         if page > pages:
             return JSONResponse({"error": "page not found"}, status_code=404)
         paging = {"hasMore": page < pages, "page": page, "pageSize": 1, "total": pages}
-        return JSONResponse(
-            {"data": [page_record(patientId, data_type, page)], "paging": paging}
-        )
+        return JSONResponse({"data": [page_record(patientId, data_type, page)], "paging": paging})
 
 
 def _single(routes: APIRouter, admit: Any) -> None:

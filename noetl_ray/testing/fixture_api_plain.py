@@ -60,9 +60,7 @@ def _lists(routes: APIRouter) -> None:
         offset: Annotated[int, Query(ge=0)] = 0, limit: Number = PAGE_SIZE
     ) -> JSONResponse:
         ids = range(offset + 1, min(offset + limit, ITEMS) + 1)
-        found = [
-            {"id": i, "username": f"user{i}", "email": f"user{i}@example.com"} for i in ids
-        ]
+        found = [{"id": i, "username": f"user{i}", "email": f"user{i}@example.com"} for i in ids]
         more = offset + limit < ITEMS
         return JSONResponse(
             {"users": found, "has_more": more, "offset": offset, "limit": limit, "total": ITEMS}

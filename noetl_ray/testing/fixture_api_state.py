@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import random
+from typing import Any
 
 WINDOW_S = 1.0
 

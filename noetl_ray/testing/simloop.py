@@ -1,8 +1,11 @@
-"""An event loop with virtual time and a seeded scheduler, on which processes can be killed at any await.
+"""An event loop with virtual time and a seeded scheduler.
 
-Of all callbacks that are ready the seed picks the next one; when none is, time jumps to the next timer. A
-*process* is everything started under one name with :meth:`SimLoop.spawn`: its tasks and what they start.
-:meth:`SimLoop.kill` stops a process the way ``kill -9`` does: no ``finally`` runs, no goodbye is said.
+On which processes can be killed at any await.
+
+Of all callbacks that are ready the seed picks the next one; when none is, time jumps to the next
+timer. A *process* is everything started under one name with :meth:`SimLoop.spawn`: its tasks and
+what they start. :meth:`SimLoop.kill` stops a process the way ``kill -9`` does: no ``finally`` runs,
+no goodbye is said.
 """
 
 from __future__ import annotations

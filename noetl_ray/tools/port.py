@@ -1,4 +1,6 @@
-"""The tool port: one kind of task each. A tool gets a rendered config and returns data or raises ToolError.
+"""The tool port: one kind of task each.
+
+A tool gets a rendered config and returns data or raises ToolError.
 
 Rendering, policies, retries, result tiers and events are the pipeline's, not the tool's.
 """
@@ -28,12 +30,18 @@ class ToolContext:
     log: Callable[[str, str], None]
     """``log(stream, line)``: what the task prints; redacted further on."""
     names: dict[str, Any] = field(default_factory=dict)
-    """The render context (workload keys, ctx, step results) for tools that expose it to user code."""
+    """The render context (workload keys, ctx.
+
+    Step results) for tools that expose it to user code.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a task run gave: ``data`` is R of dsl section 6; ``meta`` the kind's block (http, pg, py)."""
+    """What a task run gave: ``data`` is R of dsl section 6.
+
+    ``meta`` the kind's block (http, pg, py).
+    """
 
     data: Any
     meta: dict[str, Any] = field(default_factory=dict)
@@ -50,7 +58,10 @@ class Tool(Protocol):
     """Config keys rendered to text and never coerced (dsl section 3)."""
 
     async def run(self, config: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Do the work once. Raises ToolError with a kind of dsl section 6; lets CancelledError pass."""
+        """Do the work once. Raises ToolError with a kind of dsl section 6.
+
+        Lets CancelledError pass.
+        """
         ...
 
     async def close(self) -> None:

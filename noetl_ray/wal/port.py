@@ -1,17 +1,19 @@
 """The log port: append with an expected version, read by subject or position, subscribe.
 
 A *position* is the sequence of a message in the whole log (P9). The *version* of a subject is the
-position of its last message, 0 when it has none; this is what JetStream checks, and the memory adapter
-does the same. Delivery is at least once and ordered by position within one subscription.
+position of its last message, 0 when it has none; this is what JetStream checks, and the memory
+adapter does the same. Delivery is at least once and ordered by position within one subscription.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from noetl_ray.events.envelope import Record
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +41,17 @@ class Subscription(Protocol):
 class Log(Protocol):
     """The write-ahead log. A returned position means the record is durable (WAL-1)."""
 
-    async def append(
-        self, subject: str, record: Record, *, expected_version: int | None
-    ) -> int:
+    async def append(self, subject: str, record: Record, *, expected_version: int | None) -> int:
         """Append one record and return its position, which is the subject's new version.
 
-        The record's first event id is the message id. A lost ack is settled by reading the subject's
-        last message: if its first event id is ours, the append succeeded (P5).
+        The record's first event id is the message id. A lost ack is settled by reading the
+        subject's last message: if its first event id is ours, the append succeeded (P5).
 
         Args:
             subject: Where to append.
             record: What to append; all its events become visible together.
-            expected_version: The version the subject must have; None appends after whatever is there.
+            expected_version: The version the subject must have; None appends after whatever is
+                there.
 
         Raises:
             VersionConflictError: another writer was first.
@@ -73,7 +74,10 @@ class Log(Protocol):
     async def subscribe(
         self, subject_filters: Sequence[str], *, from_position: int = 1
     ) -> Subscription:
-        """Deliver matching records from a position on, for ever; survives reconnects without gaps."""
+        """Deliver matching records from a position on, for ever.
+
+        Survives reconnects without gaps.
+        """
         ...
 
     async def last_position(self) -> int:

@@ -24,7 +24,10 @@ KEY_PREFIX = "key-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSubject:
-    """A parsed execution subject. ``execution`` is the decimal id, or ``key-<hash>`` for a keyed submit."""
+    """A parsed execution subject.
+
+    ``execution`` is the decimal id, or ``key-<hash>`` for a keyed submit.
+    """
 
     shard: int
     scope: Scope

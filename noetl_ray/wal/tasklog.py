@@ -1,14 +1,19 @@
-"""The task-log port: what steps print, kept apart from the events so that chatter never enters the log.
+"""The task-log port: what steps print.
 
-Lines are already redacted when they arrive here. Losing some costs a reader a line, never an execution.
+Kept apart from the events so that chatter never enters the log.
+
+Lines are already redacted when they arrive here. Losing some costs a reader a line, never an
+execution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -46,7 +46,5 @@ def create_app(deps: GatewayDeps) -> FastAPI:
     for module in (catalog, submitting, executions, credentials, system):
         app.include_router(module.routes)
     problems.install(app)
-    app.add_middleware(
-        Guard, host=gateway.host, token=gateway.token, metrics=app.state.metrics
-    )
+    app.add_middleware(Guard, host=gateway.host, token=gateway.token, metrics=app.state.metrics)
     return app

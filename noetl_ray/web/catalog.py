@@ -60,9 +60,7 @@ async def validate(request: Request, _: Asking) -> Response:
     try:
         playbook = parse_playbook(body.content)
     except PlaybookError as error:
-        return json_response(
-            {"valid": False, "message": error.message, "problems": error.problems}
-        )
+        return json_response({"valid": False, "message": error.message, "problems": error.problems})
     return json_response(
         {
             "valid": True,

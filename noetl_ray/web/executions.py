@@ -205,9 +205,7 @@ async def _variables(caller: Caller, row: ExecutionRow) -> dict[str, Any]:
     return {**state.get("workload", {}), **state.get("ctx", {})}
 
 
-async def _result_block(
-    caller: Caller, execution_id: int, step: str
-) -> tuple[dict[str, Any], int]:
+async def _result_block(caller: Caller, execution_id: int, step: str) -> tuple[dict[str, Any], int]:
     """``payload.result`` of the step's latest completed visit, and that visit."""
     after, found, visit, seen = 0, None, 0, False
     while True:

@@ -61,9 +61,7 @@ def status_of(error: NoetlError) -> int:
     return 500
 
 
-def problem(
-    status: int, code: str, message: str, hint: str | None = None, **more: Any
-) -> Response:
+def problem(status: int, code: str, message: str, hint: str | None = None, **more: Any) -> Response:
     """An error answer."""
     body = {"code": code, "message": message, "hint": hint, **more}
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}

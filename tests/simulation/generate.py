@@ -1,4 +1,7 @@
-"""Random playbooks whose outcome does not depend on timing, so that a faulty run can be held against a calm one."""
+"""Random playbooks whose outcome does not depend on timing.
+
+So that a faulty run can be held against a calm one.
+"""
 
 from __future__ import annotations
 

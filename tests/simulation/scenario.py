@@ -1,4 +1,7 @@
-"""One seed: random playbooks, a calm run for reference, a rough run with crashes, and the invariants."""
+"""One seed: random playbooks, a calm run for reference, a rough run with crashes.
+
+And the invariants.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +53,7 @@ async def _run(
     wrong = list(world.violations)
     if not ended:
         states = folded(world.log)
-        wrong.append(
-            f"not ended: {[(i, states[i].status if i in states else None) for i in ids]}"
-        )
+        wrong.append(f"not ended: {[(i, states[i].status if i in states else None) for i in ids]}")
     else:
         await world.clock.sleep(10.0)
         wrong += check_log(world.log)

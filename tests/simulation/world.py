@@ -1,4 +1,7 @@
-"""The whole runtime in one process: memory adapters, virtual time, processes that die and come back."""
+"""The whole runtime in one process.
+
+Memory adapters, virtual time, processes that die and come back.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,10 @@ ROUGH = FaultPlan(
 
 
 class EffectTool:
-    """The outside world: an effect that counts itself, takes time, and can fail the first few times."""
+    """The outside world: an effect that counts itself, takes time.
+
+    And can fail the first few times.
+    """
 
     kind: ClassVar[str] = "http"
     side_effects: ClassVar[bool] = True
@@ -92,7 +98,8 @@ class EffectTool:
         await world.clock.sleep(float(config.get("takes_ms", 0)) / 1000)
         context.log("stdout", f"effect of {context.step}")
         if context.attempt <= int(config.get("fail_first", 0)):
-            raise ToolError("simulated failure", "server_error", True, {"status_code": 500})
+            msg = "simulated failure"
+            raise ToolError(msg, "server_error", True, {"status_code": 500})
         return ToolResult(data=config["value"], meta={"status": 200})
 
     async def close(self) -> None:
@@ -163,13 +170,15 @@ class World:
         if self._chance(self.faults.slow_log):
             await self.clock.sleep(self.loop.rng.uniform(0, 2))
         if self._chance(self.faults.lost_publish):
-            raise LogUnavailableError("lost on the way in")
+            msg = "lost on the way in"
+            raise LogUnavailableError(msg)
 
     async def after_append(self, subject: str, record: Record, position: int) -> None:
         if self._chance(self.faults.slow_log):
             await self.clock.sleep(self.loop.rng.uniform(0, 2))
         if self._chance(self.faults.lost_ack):
-            raise LogUnavailableError("ack lost")
+            msg = "ack lost"
+            raise LogUnavailableError(msg)
 
     async def delay_delivery(self) -> None:
         if self._chance(self.faults.slow_delivery):
@@ -184,7 +193,8 @@ class World:
     async def _store_fault(self, operation: str, key: str) -> None:
         await asyncio.sleep(0)
         if operation in ("put", "get", "info") and self._chance(self.faults.failing_store):
-            raise StoreUnavailableError("simulated")
+            msg = "simulated"
+            raise StoreUnavailableError(msg)
 
     def _chance(self, probability: float) -> bool:
         return probability > 0 and self.loop.rng.random() < probability
@@ -297,7 +307,10 @@ class World:
     # What happened outside
 
     def effect(self, context: ToolContext) -> None:
-        """An effect happens now; it must not if its completion is already in the log (invariant 2)."""
+        """An effect happens now.
+
+        It must not if its completion is already in the log (invariant 2).
+        """
         self.effects[context.idempotency_key] += 1
         command_id = context.idempotency_key.split("/")[0]
         for subject, positions in self.log._subjects.items():
@@ -305,7 +318,9 @@ class World:
                 continue
             for position in positions:
                 recorded = self.log._at(position)
-                if recorded and any(e.event_type in COMMAND_TERMINAL for e in recorded.record.events):
+                if recorded and any(
+                    e.event_type in COMMAND_TERMINAL for e in recorded.record.events
+                ):
                     self.violations.append(f"{command_id} ran again after its completion")
 
     async def settle(self, execution_ids: list[int], *, within_s: float) -> bool:
@@ -316,9 +331,7 @@ class World:
         deadline = self.loop.time() + within_s
         while self.loop.time() < deadline:
             states = folded(self.log)
-            if all(
-                i in states and states[i].status in TERMINAL_STATUSES for i in execution_ids
-            ):
+            if all(i in states and states[i].status in TERMINAL_STATUSES for i in execution_ids):
                 return True
             await self.clock.sleep(2.0)
         return False
@@ -326,9 +339,14 @@ class World:
     async def quiesce(self) -> None:
         """Let the projector catch up."""
         for _ in range(200):
-            position = min(
-                [await self.readmodel.position(name) for name in self.readmodel._positions] or [0]
-            ) if hasattr(self.readmodel, "_positions") else 0
+            position = (
+                min(
+                    [await self.readmodel.position(name) for name in self.readmodel._positions]
+                    or [0]
+                )
+                if hasattr(self.readmodel, "_positions")
+                else 0
+            )
             if position >= await self.log.last_position():
                 return
             await self.clock.sleep(0.5)

@@ -27,7 +27,9 @@ EXECUTION = 7001
 DIGEST = "d" * 64
 
 
-def step(name: str, *arcs: Any, kind: str | None = "noop", mode: str = "exclusive", **more: Any) -> Step:
+def step(
+    name: str, *arcs: Any, kind: str | None = "noop", mode: str = "exclusive", **more: Any
+) -> Step:
     """A step with arcs given as names, (name, when) or Arc."""
     made = []
     for arc in arcs:
@@ -154,9 +156,7 @@ class Rig:
         """Steps whose commands are open."""
         assert self.state is not None
         pending = {e.command_id for events in self.state.pending.values() for e in events}
-        return sorted(
-            c.step for c in self.state.commands.values() if c.command_id not in pending
-        )
+        return sorted(c.step for c in self.state.commands.values() if c.command_id not in pending)
 
     def finish(
         self,

@@ -111,7 +111,13 @@ def test_a_cycle_sees_the_new_value_of_its_own_set():
 
 def test_a_failed_step_without_a_matching_arc_fails_the_execution_after_draining():
     rig = Rig(
-        playbook(step("a", "b", "c", mode="inclusive"), step("b", "d"), step("c", "e"), step("d"), step("e"))
+        playbook(
+            step("a", "b", "c", mode="inclusive"),
+            step("b", "d"),
+            step("c", "e"),
+            step("d"),
+            step("e"),
+        )
     )
     assert rig.run({"b": ValueError("boom")}) == ["a", "b", "c"]
     assert rig.state.status == "FAILED"
@@ -171,7 +177,9 @@ def test_a_condition_on_what_only_the_tier_has_fails_the_step_instead_of_guessin
 
 
 def test_a_condition_may_read_the_length_of_what_lives_in_the_tier():
-    rig = Rig(playbook(step("a", ("b", "{{ a.rows | length == 1200 and a.rows[0].x == 0 }}")), step("b")))
+    rig = Rig(
+        playbook(step("a", ("b", "{{ a.rows | length == 1200 and a.rows[0].x == 0 }}")), step("b"))
+    )
     rig.request()
     rig.settle()
     result = {
@@ -221,7 +229,13 @@ def test_cancel_ends_the_execution_and_late_results_change_nothing():
 
 
 def test_the_arc_set_is_applied_before_the_target_starts():
-    rig = Rig(playbook(step("a", Arc(step="b", set={"ctx.x": "{{ a.v }}"})), step("b", ("c", "{{ ctx.x == 9 }}")), step("c")))
+    rig = Rig(
+        playbook(
+            step("a", Arc(step="b", set={"ctx.x": "{{ a.v }}"})),
+            step("b", ("c", "{{ ctx.x == 9 }}")),
+            step("c"),
+        )
+    )
     assert rig.run({"a": {"v": 9}}) == ["a", "b", "c"]
 
 
@@ -230,7 +244,10 @@ def test_p3_command_ids_follow_from_the_decision_alone():
     one.run()
     two.mint()
     two.run()
-    names = [[e.command_id for r in rig.log for e in r.record.events if e.command_id] for rig in (one, two)]
+    names = [
+        [e.command_id for r in rig.log for e in r.record.events if e.command_id]
+        for rig in (one, two)
+    ]
     assert names[0] == names[1]
 
 
@@ -274,12 +291,17 @@ def test_p24_a_command_carries_only_what_its_templates_read():
         tasks=(Task(label="t", kind="noop", config={"result": "{{ ctx.x }} {{ a.v }}"}),),
     )
     rig = Rig(
-        playbook(step("z", "a", set={"ctx.x": 1, "ctx.y": 2}), step("a", "b"), reader, workload={"w": 3})
+        playbook(
+            step("z", "a", set={"ctx.x": 1, "ctx.y": 2}), step("a", "b"), reader, workload={"w": 3}
+        )
     )
     rig.run({"a": {"v": 5}, "z": {"big": "x"}})
-    issued = [
-        e for r in rig.log for e in r.record.events if e.event_type == "command.issued" and e.payload["step"] == "b"
-    ][0]
+    issued = next(
+        e
+        for r in rig.log
+        for e in r.record.events
+        if e.event_type == "command.issued" and e.payload["step"] == "b"
+    )
     assert issued.payload["context"]["ctx"] == {"x": 1}
     assert list(issued.payload["context"]["steps"]) == ["a"]
     assert issued.payload["context"]["workload"] == {}
@@ -297,7 +319,9 @@ def test_a_workload_key_named_execution_id_does_not_shadow_the_real_one():
 
 
 def test_every_prefix_folds_to_what_was_live():
-    rig = Rig(playbook(step("a", "b", "c", mode="inclusive"), step("b", "j"), step("c", "j"), step("j")))
+    rig = Rig(
+        playbook(step("a", "b", "c", mode="inclusive"), step("b", "j"), step("c", "j"), step("j"))
+    )
     rig.run()
     state = None
     for recorded in rig.log:
