@@ -1,4 +1,4 @@
-"""One step's tasks: policies, scopes of `set`, locals, retries and results (language page 6 and 8)."""
+"""One step's tasks: policies, scopes of `set`, locals, retries, results (language page 6, 8)."""
 
 from __future__ import annotations
 
