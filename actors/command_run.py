@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from actors.lease import WorkerLease
     from actors.messages import Offer
     from noetl_ray.dsl.model import Task
-    from noetl_ray.engine.decide import Program
+    from noetl_ray.engine.inputs import Program
     from noetl_ray.results.ref import Status
 
 _log = logging.getLogger(__name__)

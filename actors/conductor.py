@@ -23,8 +23,9 @@ from actors.fleet import Fleet
 from actors.messages import CANCEL, Nudge, encode
 from actors.programs import Programs
 from noetl_ray.clock import Clock
-from noetl_ray.engine.decide import Decision, Inputs, decide
+from noetl_ray.engine.decide import decide
 from noetl_ray.engine.fold import fold
+from noetl_ray.engine.inputs import Decision, Inputs
 from noetl_ray.errors import NoetlError, VersionConflictError
 from noetl_ray.events.canonical import canonical_json
 from noetl_ray.events.envelope import Event, PayloadRef, Record, seal

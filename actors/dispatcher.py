@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from actors.fleet import Fleet
     from noetl_ray.clock import Clock
-    from noetl_ray.engine.decide import Claim
+    from noetl_ray.engine.inputs import Claim
     from noetl_ray.engine.state import CommandState, ExecutionState
     from noetl_ray.ids import SnowflakeIds
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from noetl_ray.engine.decide import Claim
+from noetl_ray.engine.inputs import Claim
 from noetl_ray.events.types import EventType
 from placement.offer import Candidate, Place, choose_worker
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from noetl_ray.dsl.parse import parse_playbook
-from noetl_ray.engine.decide import Program
+from noetl_ray.engine.inputs import Program
 from noetl_ray.locator.resource import payload_locator
 from noetl_ray.payloads.content import get_payload
 from noetl_ray.tools.kinds import KNOWN_KINDS

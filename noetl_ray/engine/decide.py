@@ -7,14 +7,13 @@ after an accepted append is the draft, and a replay of the record gives the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.clock import iso_utc
-from noetl_ray.engine.context import StepReads, command_context
+from noetl_ray.engine.context import command_context
 from noetl_ray.engine.fold import apply_control, assign, consume
-from noetl_ray.engine.joins import JoinGraph, startable
+from noetl_ray.engine.inputs import Decision, Inputs, Program
+from noetl_ray.engine.joins import startable
 from noetl_ray.engine.names import EventName, Names, extracted_value
 from noetl_ray.engine.results import StepResults
 from noetl_ray.engine.state import ExecutionState, running_steps
@@ -24,57 +23,14 @@ from noetl_ray.events.types import AggregateType, EventType
 from noetl_ray.wal.subjects import control_subject
 
 if TYPE_CHECKING:
-    from noetl_ray.dsl.model import Arc, Playbook, Step
-    from noetl_ray.dsl.template import Templates
+    from collections.abc import Mapping
+
+    from noetl_ray.dsl.model import Arc, Step
 
 EVENTS_PER_DECISION_SOFT_MAX = 128
 EVENTS_PER_DECISION_HARD_MAX = 240
 WARNINGS_MAX = 20
 WARNING_CHARS_MAX = 300
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """A worker chosen for a command when it is issued (P16)."""
-
-    worker_id: str
-    incarnation: str
-    lease_ms: int
-    distance: str = "any"
-
-
-class Program:
-    """A playbook with what decisions need of it worked out once."""
-
-    def __init__(self, playbook: Playbook, templates: Templates) -> None:
-        self.playbook = playbook
-        self.templates = templates
-        self.graph = JoinGraph(playbook)
-        self.reads = StepReads(playbook, templates)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
-    """Everything a decision takes from outside; all of it ends up in the events."""
-
-    now_ms: int
-    producer: str
-    mint: Callable[[], int]
-    assign: Callable[[str], Claim | None]
-    env: Mapping[str, str] = field(default_factory=dict)
-    workload: dict[str, Any] | None = None
-    """The merged workload where the request keeps it outside the log."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """One message for the control subject.
-
-    And the state once it is accepted (but for its position).
-    """
-
-    record: Record
-    state: ExecutionState
 
 
 def decide(state: ExecutionState, program: Program, inputs: Inputs) -> Decision | None:

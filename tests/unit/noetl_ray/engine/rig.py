@@ -7,8 +7,9 @@ from typing import Any
 
 from noetl_ray.dsl.model import Arc, Playbook, Step, Task
 from noetl_ray.dsl.template import Templates
-from noetl_ray.engine.decide import Claim, Inputs, Program, decide
+from noetl_ray.engine.decide import decide
 from noetl_ray.engine.fold import fold
+from noetl_ray.engine.inputs import Claim, Inputs, Program
 from noetl_ray.engine.state import ExecutionState
 from noetl_ray.events.envelope import Event, Record, decode_record, encode_record, seal
 from noetl_ray.events.types import AggregateType, EventType

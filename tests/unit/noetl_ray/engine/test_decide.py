@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from noetl_ray.dsl.model import Arc, Rule
-from noetl_ray.engine.decide import Claim
 from noetl_ray.engine.fold import fold
+from noetl_ray.engine.inputs import Claim
 from tests.unit.noetl_ray.engine.rig import Rig, playbook, step
 
 

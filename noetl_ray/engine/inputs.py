@@ -1,0 +1,60 @@
+"""What a decision is made from and what it gives: program, inputs, claim and decision as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from noetl_ray.engine.context import StepReads
+from noetl_ray.engine.joins import JoinGraph
+from noetl_ray.engine.state import ExecutionState
+from noetl_ray.events.envelope import Record
+
+if TYPE_CHECKING:
+    from noetl_ray.dsl.model import Playbook
+    from noetl_ray.dsl.template import Templates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A worker chosen for a command when it is issued (P16)."""
+
+    worker_id: str
+    incarnation: str
+    lease_ms: int
+    distance: str = "any"
+
+
+class Program:
+    """A playbook with what decisions need of it worked out once."""
+
+    def __init__(self, playbook: Playbook, templates: Templates) -> None:
+        self.playbook = playbook
+        self.templates = templates
+        self.graph = JoinGraph(playbook)
+        self.reads = StepReads(playbook, templates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """Everything a decision takes from outside; all of it ends up in the events."""
+
+    now_ms: int
+    producer: str
+    mint: Callable[[], int]
+    assign: Callable[[str], Claim | None]
+    env: Mapping[str, str] = field(default_factory=dict)
+    workload: dict[str, Any] | None = None
+    """The merged workload where the request keeps it outside the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One message for the control subject.
+
+    And the state once it is accepted (but for its position).
+    """
+
+    record: Record
+    state: ExecutionState
