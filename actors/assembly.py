@@ -252,7 +252,8 @@ async def _build(
             stack.push_async_callback(states.close)
             return open_gateway(settings, ports, queries, producer, states)
         case _:
-            raise ConfigError("roles", role, "is not a role")
+            key = "roles"
+            raise ConfigError(key, role, "is not a role")
 
 
 def _conductor(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -23,12 +23,13 @@ from noetl_ray.credentials.port import Credential, CredentialStore
 from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.names import Names, step_value
 from noetl_ray.errors import LogUnavailableError, NoetlError, StoreError
-from noetl_ray.events.canonical import to_jsonable
+from noetl_ray.events.canonical import canonical_json, to_jsonable
 from noetl_ray.events.envelope import Event, Record
 from noetl_ray.events.types import EventType
 from noetl_ray.hints.port import Hints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.locator.result import ResultName, frame_coordinate
+from noetl_ray.results.extracted import extract
 from noetl_ray.results.redact import Redactor
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 STORE_TRIES = 30
+ATTEMPTS_KEPT = 20
+"""Failed attempts recorded with a completion; the newest count."""
+ERROR_BYTES_MAX = 8_192
+SET_BYTES_MAX = 102_400
 
 T = TypeVar("T")
 
@@ -113,9 +118,10 @@ class CommandRun:
             if self._offer.issued.command_id in self._nudged:
                 await asyncio.shield(self._cancelled())
             raise
+        outcome = within_limits(outcome)
         redactor = self._redactor()
         value = redactor.value(to_jsonable(outcome.value))
-        error = redactor.value(outcome.error) if outcome.error else None
+        error = bounded(redactor.value(outcome.error)) if outcome.error else None
         result = await self._persist(value, ok=outcome.ok)
         await self._publish(self._events(outcome, result, error))
         await self._logbook.close()
@@ -241,10 +247,10 @@ class CommandRun:
                     "task": failed.task,
                     "attempt": failed.attempt,
                     "delay_s": failed.delay_s,
-                    "error": redactor.value(failed.error),
+                    "error": bounded(redactor.value(failed.error)),
                 },
             )
-            for failed in outcome.failed_attempts[-50:]
+            for failed in outcome.failed_attempts[-ATTEMPTS_KEPT:]
         ]
         call = base | {"result": result, "attempt": self._offer.attempt, "runs": outcome.runs}
         rows = count_rows(outcome.value)
@@ -319,6 +325,27 @@ def subject_of(offer: Offer) -> str:
     issued = offer.issued
     scope = Scope(tenant_id=issued.tenant_id, organization_id=issued.organization_id)
     return command_subject(offer.shard, scope, issued.execution_id, issued.command_id or "")
+
+
+def bounded(error: dict[str, Any]) -> dict[str, Any]:
+    """An error small enough for the log; what is too long is cut, its length is kept."""
+    small, _ = extract(to_jsonable(error), ERROR_BYTES_MAX)
+    return small if isinstance(small, dict) else {"message": str(small)}
+
+
+def within_limits(outcome: PipelineOutcome) -> PipelineOutcome:
+    """Refuse variables too large for the log; bodies belong in the step's result."""
+    size = len(canonical_json(to_jsonable(outcome.set))) if outcome.set else 0
+    if size <= SET_BYTES_MAX:
+        return outcome
+    error = {
+        "kind": "schema",
+        "code": "schema",
+        "retryable": False,
+        "message": f"the step's `set` holds {size} bytes, at most {SET_BYTES_MAX}; "
+        "leave large values in the step's result",
+    }
+    return replace(outcome, ok=False, error=error, set={})
 
 
 def count_rows(value: Any) -> int | None:

@@ -18,6 +18,7 @@ from noetl_ray.engine.names import EventName, Names, extracted_value
 from noetl_ray.engine.results import StepResults
 from noetl_ray.engine.state import ExecutionState, running_steps
 from noetl_ray.errors import NotInlineError, TemplateError
+from noetl_ray.events.canonical import canonical_json
 from noetl_ray.events.envelope import Event, Record, seal
 from noetl_ray.events.types import AggregateType, EventType
 from noetl_ray.wal.subjects import control_subject
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 EVENTS_PER_DECISION_SOFT_MAX = 128
 EVENTS_PER_DECISION_HARD_MAX = 240
 WARNINGS_MAX = 20
+SET_VALUE_BYTES_MAX = 102_400
 WARNING_CHARS_MAX = 300
 
 
@@ -304,6 +306,13 @@ class _Deciding:
             except TemplateError as error:
                 self._warn(f"set {key}: {error.message}")
                 continue
+            size = len(canonical_json(value))
+            if size > SET_VALUE_BYTES_MAX:
+                msg = (
+                    f"set {key} would put {size} bytes into the variables, at most "
+                    f"{SET_VALUE_BYTES_MAX}; leave it in the step's result and read it from there"
+                )
+                raise NotInlineError(msg, str(template)[:200])
             values[key.removeprefix("ctx.").removeprefix("step.")] = value
         return values
 

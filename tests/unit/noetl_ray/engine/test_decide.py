@@ -359,3 +359,10 @@ def test_a_join_waits_for_all_whatever_the_order(order):
         rig.finish(name)
         rig.settle()
     assert rig.open() == ["j"]
+
+
+def test_a_set_value_too_large_for_the_log_fails_the_step_and_says_where_to_keep_it():
+    rig = Rig(playbook(step("a", set={"ctx.x": "{{ a.text }}"})))
+    rig.run({"a": {"text": "x" * 200_000}})
+    assert rig.state.status == "FAILED"
+    assert rig.state.error["message"].startswith("set ctx.x would put 200002 bytes")
