@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Query
+from fastapi import APIRouter, Body, Header, Query, Request
 from fastapi.responses import JSONResponse
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ def router(state: FixtureState) -> APIRouter:
 
     @routes.post("")
     async def effect(
+        request: Request,
         body: Annotated[dict[str, Any] | None, Body()] = None,
         idempotency_key: Annotated[str | None, Header()] = None,
         delay_seconds: Annotated[float, Query(ge=0, le=300)] = 0.0,
@@ -25,9 +26,12 @@ def router(state: FixtureState) -> APIRouter:
         key = str((body or {}).get("key") or idempotency_key or "")
         if not key:
             return JSONResponse({"detail": "a key is required"}, status_code=400)
+        state.effects_begun[key] += 1
         if delay_seconds:
             await asyncio.sleep(delay_seconds)
         # Counted after the delay: a caller that dies while waiting has had no effect yet.
+        if await request.is_disconnected():
+            return JSONResponse({"detail": "the caller has left"}, status_code=499)
         state.effects[key] += 1
         return JSONResponse({"key": key, "count": state.effects[key]})
 
@@ -40,12 +44,14 @@ def router(state: FixtureState) -> APIRouter:
                 "keys": len(counts),
                 "total": sum(counts.values()),
                 "duplicates": {key: count for key, count in counts.items() if count > 1},
+                "begun": dict(sorted(state.effects_begun.items())),
             }
         )
 
     @routes.post("/reset")
     async def reset() -> JSONResponse:
         state.effects.clear()
+        state.effects_begun.clear()
         return JSONResponse({"status": "reset"})
 
     return routes

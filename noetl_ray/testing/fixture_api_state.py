@@ -89,6 +89,8 @@ class FixtureState:
     pft_window: SlidingWindow = field(default_factory=SlidingWindow)
     records_window: SlidingWindow = field(default_factory=SlidingWindow)
     effects: Counter[str] = field(default_factory=Counter)
+    effects_begun: Counter[str] = field(default_factory=Counter)
+    """Effects that were asked for, those whose caller left before they happened included."""
     probe: ConcurrencyProbe = field(init=False)
 
     def __post_init__(self) -> None:

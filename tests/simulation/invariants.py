@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 
 from noetl_ray.engine.fold import fold
 from noetl_ray.engine.state import ExecutionState
@@ -19,8 +20,13 @@ def records(log: MemoryLog) -> list[Recorded]:
 
 def folded(log: MemoryLog) -> dict[int, ExecutionState]:
     """The state of every execution, from the log alone."""
+    return fold_all(records(log))
+
+
+def fold_all(given: Iterable[Recorded]) -> dict[int, ExecutionState]:
+    """The state of every execution in these records."""
     states: dict[int, ExecutionState] = {}
-    for recorded in records(log):
+    for recorded in given:
         execution_id = recorded.record.events[0].execution_id
         if execution_id:
             states[execution_id] = fold(states.get(execution_id), recorded)
@@ -29,10 +35,15 @@ def folded(log: MemoryLog) -> dict[int, ExecutionState]:
 
 def check_log(log: MemoryLog) -> list[str]:
     """Everything wrong with a log; empty when all holds."""
+    return check_records(records(log))
+
+
+def check_records(given: Iterable[Recorded]) -> list[str]:
+    """Everything wrong with these records of whole executions, whatever log they come from."""
     wrong: list[str] = []
     by_execution: dict[int, list[Event]] = defaultdict(list)
     ids: Counter[int] = Counter()
-    for recorded in records(log):
+    for recorded in given:
         for event in recorded.record.events:
             ids[event.event_id] += 1
             check_envelope(event)

@@ -121,7 +121,11 @@ async def test_heavy_and_chain():
         assert heavy["paging"]["hasMore"] is False
         chain = (await http.get("/api/v1/reference-chain/items?page=99")).json()
         assert chain["paging"] == {
-            "hasMore": False, "page": 16, "pageSize": 25, "total": 382, "nextPage": None,
+            "hasMore": False,
+            "page": 16,
+            "pageSize": 25,
+            "total": 382,
+            "nextPage": None,
         }
         assert chain["refs"]["chain"] == ["page-000015", "page-000016"]
         assert len(chain["data"]) == 7
@@ -170,7 +174,13 @@ async def test_effects_count_per_key():
         again = await http.post("/api/v1/effects?delay_seconds=0.01", json={"key": "a"})
         assert again.json() == {"key": "a", "count": 2}
         seen = (await http.get("/api/v1/effects")).json()
-        assert seen == {"counts": {"a": 2, "b": 1}, "keys": 2, "total": 3, "duplicates": {"a": 2}}
+        assert seen == {
+            "counts": {"a": 2, "b": 1},
+            "keys": 2,
+            "total": 3,
+            "duplicates": {"a": 2},
+            "begun": {"a": 2, "b": 1},
+        }
         assert (await http.post("/api/v1/effects")).status_code == 400
         await http.post("/api/v1/effects/reset")
         assert (await http.get("/api/v1/effects")).json()["total"] == 0
