@@ -40,13 +40,13 @@ class Heard:
 
 
 async def a_hint_reaches_its_listener_once(sender: Hints, listener: Hints) -> None:
-    """Exact subjects, in order, once; whether or not the sender listens itself."""
+    """Exact subjects, once; whether or not the sender listens itself."""
     heard = Heard()
     subject = offer_subject(3, "worker.1 a")
     await listener.listen(subject, heard)
     for number in range(5):
         await sender.send(subject, b"%d" % number)
-    assert await heard.wait_for(5) == [(subject, b"%d" % number) for number in range(5)]
+    assert sorted(await heard.wait_for(5)) == [(subject, b"%d" % number) for number in range(5)]
     await asyncio.sleep(QUIET_S)
     assert len(heard.got) == 5
 
@@ -60,7 +60,7 @@ async def wildcards_match_tokens(sender: Hints, listener: Hints) -> None:
     for subject in ("noetl.hints.a.x", "noetl.hints.b.x", "noetl.hints.a.b.x", "noetl.other.a.x"):
         await sender.send(subject, subject.encode())
     assert len(await rest.wait_for(3)) == 3
-    assert [name for name, _ in await star.wait_for(2)] == ["noetl.hints.a.x", "noetl.hints.b.x"]
+    assert {name for name, _ in await star.wait_for(2)} == {"noetl.hints.a.x", "noetl.hints.b.x"}
     assert [name for name, _ in await exact.wait_for(1)] == ["noetl.hints.a.x"]
     await asyncio.sleep(QUIET_S)
     assert (len(star.got), len(rest.got), len(exact.got)) == (2, 3, 1)

@@ -47,6 +47,7 @@ class Connection(Client):
         self._down_listeners: list[Callable[[], None]] = []
         self._up_listeners: list[Callable[[], None]] = []
         self._write_due = False
+        self._ended = False
         self._loop = asyncio.get_running_loop()
 
     def on_down(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -64,6 +65,11 @@ class Connection(Client):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._up.wait(), max(0.0, timeout_s))
         return self.is_connected
+
+    async def close(self) -> None:
+        """Close for good; safe to call twice."""
+        self._ended = True
+        await super().close()
 
     async def attach(self, subject: str, sink: Sink) -> int:
         """Subscribe; each message is handed to ``sink`` as it is read. Survives reconnects."""
@@ -121,7 +127,14 @@ class Connection(Client):
         # The driver forgets the socket of an attempt that failed half-way.
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]
-        await super()._connect_to_server(s)
+        if not self._ended:
+            await super()._connect_to_server(s)
+        if self._ended:
+            # close() cancels the reconnecting task, but wait_for of Python 3.11 may swallow that,
+            # and the driver would go on for ever.
+            if self._transport is not None:
+                self._transport.close()  # type: ignore[no-untyped-call]
+            raise asyncio.CancelledError
 
     async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
         # The driver's ping overtakes commands that wait to be written, and so flush() may return

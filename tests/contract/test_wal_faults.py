@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,6 @@ from tests.contract.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.contract, pytest.mark.asyncio]
 
@@ -40,6 +40,15 @@ class OwnServer:
         os.kill(self.running.pid, signal.SIGKILL)
         assert self.running.process is not None
         self.running.process.wait(10)
+
+    def stop(self) -> None:
+        """Stop it where it is, and wait until every thread stands."""
+        os.kill(self.running.pid, signal.SIGSTOP)
+        threads = Path(f"/proc/{self.running.pid}/task")
+        deadline = time.monotonic() + 5
+        while any(") T " not in (one / "stat").read_text() for one in threads.iterdir()):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
 
     def restart(self) -> None:
         self.running = self._start(self.running.port)
@@ -131,7 +140,7 @@ async def test_p5_a_stopped_server_delays_an_append_and_doubles_nothing(
     """Unanswered publishes pile up in the stopped server; only one of them may count."""
     connection = await connect(own_server.running.url, TOKEN)
     log = await JetStreamLog.open(connection, ack_timeout_ms=100)
-    os.kill(own_server.running.pid, signal.SIGSTOP)
+    own_server.stop()
     try:
         appends = [
             asyncio.ensure_future(log.append(A, sample_record(1), expected_version=0)),
