@@ -65,7 +65,8 @@ def test_a_process_that_only_waits_to_be_reaped_is_dead():
 def test_end_asks_first():
     with child() as process:
         assert end([identify(process.pid, "sleeper")], grace_s=10) == []
-        assert process.wait(timeout=10) == -signal.SIGTERM
+        # 0 where `end` itself has reaped it: the code is gone then. Never SIGKILL.
+        assert process.wait(timeout=10) in (0, -signal.SIGTERM)
 
 
 def test_end_kills_what_does_not_listen():
