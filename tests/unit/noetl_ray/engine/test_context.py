@@ -56,14 +56,20 @@ def test_ctx_falls_back_to_the_workload_and_workload_does_not_to_ctx() -> None:
 
 def test_a_whole_bag_is_carried_when_it_is_read_whole() -> None:
     assert carried(noop(config={"result": "{{ ctx }}"}))["ctx"] == {"c": 2, "other": 3, "both": "c"}
-    assert set(carried(noop(config={"result": "{{ workload }}"}))["workload"]) == {"w", "big", "both"}
+    assert set(carried(noop(config={"result": "{{ workload }}"}))["workload"]) == {
+        "w",
+        "big",
+        "both",
+    }
     assert set(carried(noop(config={"result": "{{ steps }}"}))["steps"]) == {"a", "b"}
     assert set(carried(noop(config={"result": "{{ steps.b.v }}"}))["steps"]) == {"b"}
 
 
 def test_every_place_a_template_can_stand_is_looked_at() -> None:
     rule = Rule(when="{{ ctx.c }}", do="retry", attempts="{{ w }}", delay="{{ ctx.other }}")
-    found = carried(noop(rules=(rule,), set={"x": "{{ a }}"}, timeout="{{ big }}"), input={"i": "{{ b }}"})
+    found = carried(
+        noop(rules=(rule,), set={"x": "{{ a }}"}, timeout="{{ big }}"), input={"i": "{{ b }}"}
+    )
     assert set(found["ctx"]) == {"c", "other"}
     assert set(found["workload"]) == {"w", "big"}
     assert set(found["steps"]) == {"a", "b"}

@@ -24,18 +24,14 @@ def test_a_join_waits_while_a_way_in_can_still_run() -> None:
 
 
 def test_the_back_edge_of_a_cycle_does_not_block_its_head() -> None:
-    graph = JoinGraph(
-        playbook(step("start", "head"), step("head", "body"), step("body", "head"))
-    )
+    graph = JoinGraph(playbook(step("start", "head"), step("head", "body"), step("body", "head")))
     assert not graph.must_wait("head", ["head"])
     assert graph.must_wait("head", ["body"])
     assert graph.must_wait("head", ["start"])
 
 
 def test_a_path_only_through_the_waiting_step_itself_does_not_count() -> None:
-    graph = JoinGraph(
-        playbook(step("a", "j"), step("b", "j"), step("j", "k"), step("k", "b"))
-    )
+    graph = JoinGraph(playbook(step("a", "j"), step("b", "j"), step("j", "k"), step("k", "b")))
     assert not graph.must_wait("j", ["j"])
     assert graph.must_wait("j", ["k"])
 
@@ -64,9 +60,7 @@ def test_a_step_in_flight_is_not_started_again() -> None:
 
 
 def test_joins_that_wait_for_each_other_are_let_go_oldest_first() -> None:
-    graph = JoinGraph(
-        playbook(step("a", "x", "y"), step("x", "y"), step("y", "x"))
-    )
+    graph = JoinGraph(playbook(step("a", "x", "y"), step("x", "y"), step("y", "x")))
     assert graph.must_wait("x", ["y"])
     assert graph.must_wait("y", ["x"])
     assert startable(graph, ["y", "x"], []) == "y"

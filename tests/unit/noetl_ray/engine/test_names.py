@@ -160,7 +160,14 @@ def test_event_names_equal_their_synonyms(name: str, equal: list[str], other: li
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [("{{ x }}", True), ("{% if x %}", True), ("x", False), ([{"a": "{{"}], True), ({"a": [1]}, False), (5, False)],
+    [
+        ("{{ x }}", True),
+        ("{% if x %}", True),
+        ("x", False),
+        ([{"a": "{{"}], True),
+        ({"a": [1]}, False),
+        (5, False),
+    ],
 )
 def test_template_text_is_found_at_any_depth(value: Any, expected: bool) -> None:
     assert has_template(value) is expected

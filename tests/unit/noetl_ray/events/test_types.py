@@ -25,11 +25,11 @@ playbook.completed playbook.failed playbook.initialized playbook.registered
 stage.closed stage.opened step.done step.enter step.exit step.failed
 task.attempt.failed task.done task.failed
 worker.joined worker.left worker.lost
-""".split()
+"""
 
 
 def test_the_set_is_closed() -> None:
-    assert sorted(kind.value for kind in EventType) == sorted(NAMES)
+    assert sorted(kind.value for kind in EventType) == sorted(NAMES.split())
 
 
 def test_aggregates_are_closed_too() -> None:
