@@ -63,7 +63,8 @@ class Connection(Client):
         if self.is_connected:
             return True
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._up.wait(), max(0.0, timeout_s))
+            async with asyncio.timeout(max(0.0, timeout_s)):
+                await self._up.wait()
         return self.is_connected
 
     async def close(self) -> None:
@@ -192,8 +193,8 @@ async def connect(
             raise _RefusedError  # leaves the driver's first connect, which would try for ever
 
     try:
-        await asyncio.wait_for(
-            client.connect(
+        async with asyncio.timeout(timeout_s):
+            await client.connect(
                 servers=[part.strip() for part in url.split(",")],
                 token=token or None,
                 name=name,
@@ -207,9 +208,7 @@ async def connect(
                 max_outstanding_pings=2,
                 pending_size=PENDING_BYTES_MAX,
                 flush_timeout=timeout_s,
-            ),
-            timeout_s,
-        )
+            )
     except (TimeoutError, OSError, nats_errors.Error, _RefusedError) as error:
         starting = False
         # A refusal may be followed by the reset that ends the connection.

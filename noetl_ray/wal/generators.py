@@ -155,11 +155,12 @@ class _Keeper:
         self._until = taken_at + lease_s
         self._lease_s = lease_s
         self._renew_s = renew_s
+        self._released = False
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
     async def _keep(self) -> None:
         pause = self._renew_s
-        while not self.lease.lost:
+        while not self.lease.lost and not self._released:
             await self._clock.sleep(pause)
             asked_at = self._clock.monotonic()
             try:
@@ -173,7 +174,7 @@ class _Keeper:
             except (NatsError, TimeoutError, OSError) as error:
                 _log.warning("generator %d is not renewed: %s", self.lease.number, error)
                 pause = min(1.0, self._renew_s)
-            if self._clock.monotonic() >= self._until:
+            if not self._released and self._clock.monotonic() >= self._until:
                 self._lose("the server was away too long")
 
     async def _on_refused(self) -> None:
@@ -191,6 +192,8 @@ class _Keeper:
             self.lease.mark_lost()
 
     async def _release(self) -> None:
+        # The cancel alone may be swallowed by a wait_for of the driver that just got its answer.
+        self._released = True
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         if self.lease.lost:
