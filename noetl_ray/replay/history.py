@@ -14,7 +14,7 @@ import msgspec
 from noetl_ray.engine.fold import fold
 from noetl_ray.engine.state import ExecutionState, encode_state
 from noetl_ray.errors import EnvelopeError
-from noetl_ray.events.canonical import canonical_json, sha256_hex
+from noetl_ray.events.canonical import canonical_json, digest
 from noetl_ray.events.envelope import Record, check_envelope, checksum_of
 from noetl_ray.wal.port import Recorded
 
@@ -32,6 +32,13 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _decoder = msgspec.json.Decoder(_Line)
+_BLANK = ExecutionState(execution_id=0, tenant_id="", organization_id="")
+_REQUIRED = frozenset(f.name for f in msgspec.structs.fields(ExecutionState) if f.required)
+_DEFAULTS: dict[str, Any] = {
+    key: value
+    for key, value in msgspec.json.decode(encode_state(_BLANK)).items()
+    if key not in _REQUIRED
+}
 
 
 def replay(records: Iterable[Recorded], *, as_of: int | None = None) -> dict[int, ExecutionState]:
@@ -55,14 +62,17 @@ def replay(records: Iterable[Recorded], *, as_of: int | None = None) -> dict[int
 
 
 def normalised(state: ExecutionState) -> dict[str, Any]:
-    """A state as plain JSON data, the shape in which it is kept."""
+    """A state as plain JSON data, without what it says by default.
+
+    So a field that a later version adds does not make an old execution look different.
+    """
     data: dict[str, Any] = msgspec.json.decode(encode_state(state))
-    return data
+    return {key: value for key, value in data.items() if value != _DEFAULTS.get(key, _DEFAULTS)}
 
 
 def state_checksum(state: ExecutionState) -> str:
-    """SHA-256 over the canonical bytes of a state; the read model keeps the same one."""
-    return sha256_hex(encode_state(state))
+    """SHA-256 over the normalised state: equal wherever the same records are folded."""
+    return digest(normalised(state))
 
 
 def encode_history(records: Iterable[Recorded]) -> bytes:

@@ -33,9 +33,9 @@ def test_plain_names_are_allowed(name: str) -> None:
     ],
 )
 def test_names_that_could_leave_their_segment_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="tenant .* is not allowed"):
+    with pytest.raises(UsageError, match=r"tenant .* is not allowed"):
         Scope(tenant_id=name)
-    with pytest.raises(UsageError, match="organization .* is not allowed"):
+    with pytest.raises(UsageError, match=r"organization .* is not allowed"):
         Scope(organization_id=name)
 
 
