@@ -92,7 +92,7 @@ def client_environment(data_dir: Path) -> dict[str, str]:
     """What a process must have in its environment to join the head of this data directory."""
     return {
         "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(_token_path(data_dir)),
+        "RAY_AUTH_TOKEN_PATH": str(token_path(data_dir)),
         # Ray's switch for single-machine use: nodes call themselves 127.0.0.1, not the address of
         # a network card. Nothing listens outside, and a laptop may change its network meanwhile.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
@@ -106,7 +106,7 @@ def processes(set_id: str) -> list[ProcessRef]:
 
 def ensure_token(data_dir: Path) -> Path:
     """Make the token of a data directory once; it stays the same over restarts."""
-    path = _token_path(data_dir)
+    path = token_path(data_dir)
     if not path.exists():
         write_private(path, secrets.token_hex(32))
     return path
@@ -181,7 +181,8 @@ def _run(command: list[str], environment: Mapping[str, str], log_path: Path) -> 
     return f"exit code {code}: {log_path.read_text(errors='replace')[-_OUTPUT_CHARS_MAX:]}"
 
 
-def _token_path(data_dir: Path) -> Path:
+def token_path(data_dir: Path) -> Path:
+    """Where the token of a local set's Ray lies; its dashboard asks for it."""
     return data_dir / "ray.token"
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def up(context: Context) -> int:
     """Start the local set, or find it running."""
     from actors import local
+    from actors.ray_head import token_path
 
     made = local.up(context.settings, progress=lambda part: context.say(f"  {part} is up"))
     facts = {
@@ -33,6 +34,8 @@ def up(context: Context) -> int:
     for name, value in facts.items():
         if value:
             context.out.print(f"{name:<10} {value}", markup=False, highlight=False, soft_wrap=True)
+    if made.dashboard_url and (token := token_path(context.data_dir)).exists():
+        context.say(f"the dashboard asks for the token in {token}")
     context.say("stop it with: noetl-ray down")
     return COMPLETED
 
