@@ -1,1 +1,1 @@
-"""What is measured: one question per module, each printing one JSON line last. Nothing imports it."""
+"""What is measured: one question per module, each ending in one line of JSON."""

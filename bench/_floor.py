@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import nats
 import uvloop
-from nats.aio.client import Client
-from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
 
 from bench._child import Child, answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from nats.aio.client import Client
+    from nats.js import JetStreamContext
 
 STREAM = "bench_floor"
 PING, PONG = "bench.floor.ping", "bench.floor.pong"
@@ -54,6 +55,7 @@ async def _echo(address: dict[str, str]) -> None:
         await asyncio.wait({following, ended}, return_when=asyncio.FIRST_COMPLETED)
         if not following.done():
             following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
             break
         await stream.publish(PONG, following.result().data, stream=STREAM)
     await client.close()

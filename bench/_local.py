@@ -42,7 +42,12 @@ def ray_environment(running: LocalSet) -> dict[str, str]:
 
 def chain(name: str, steps: int) -> str:
     """The text of a playbook of no-op steps, one after the other."""
-    lines = ["apiVersion: noetl.io/v2", "kind: Playbook", f"metadata: {{name: {name}}}", "workflow:"]
+    lines = [
+        "apiVersion: noetl.io/v2",
+        "kind: Playbook",
+        f"metadata: {{name: {name}}}",
+        "workflow:",
+    ]
     for index in range(steps):
         lines += [f"  - step: s{index}", "    tool: {kind: noop}"]
         if index < steps - 1:

@@ -1,12 +1,15 @@
-"""Memory of a local set by process: PSS, which counts shared pages once over all that share them."""
+"""Memory of a local set by process: PSS, which shares out the pages that several map."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from actors import ray_head, state_file
-from actors.local import LocalSet
+
+if TYPE_CHECKING:
+    from actors.local import LocalSet
 
 _PSS = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
 

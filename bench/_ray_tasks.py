@@ -18,7 +18,7 @@ TASKS_PER_EXECUTION = 3
 
 
 @ray.remote
-def noop(_before: None = None) -> None:
+def noop(_before: object) -> None:
     """One step."""
 
 
@@ -27,7 +27,7 @@ def run(executions: int) -> float:
     began = time.perf_counter()
     last = []
     for _ in range(executions):
-        reference = noop.remote()
+        reference = noop.remote(None)
         for _ in range(TASKS_PER_EXECUTION - 1):
             reference = noop.remote(reference)
         last.append(reference)

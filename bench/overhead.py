@@ -75,7 +75,9 @@ async def measure(running: LocalSet, repeats: int) -> Samples:
         await client.register(chain("bench/three", 3))
         with (
             Floor(running.nats_url, running.nats_token, environ()) as floor,
-            Child("bench._ray_tasks", running.ray_address, environment=ray_environment(running)) as ray,
+            Child(
+                "bench._ray_tasks", running.ray_address, environment=ray_environment(running)
+            ) as ray,
         ):
             for repeat in range(repeats + 1):
                 seen = Samples() if repeat == 0 else samples
@@ -129,8 +131,8 @@ def _progress(seen: Samples) -> str:
     return (
         f"chain {seen.chain_ms[-1]:.2f} ms/step (inside {seen.chain_inside_ms[-1]:.2f}, "
         f"floor {seen.floor_ms[-1]:.2f}); executions {EXECUTIONS / seen.executions_s[-1]:.0f}/s "
-        f"(inside {EXECUTIONS / seen.executions_inside_s[-1]:.0f}, submit {seen.submit_s[-1]:.2f} s, "
-        f"Ray {EXECUTIONS / seen.ray_s[-1]:.0f})"
+        f"(inside {EXECUTIONS / seen.executions_inside_s[-1]:.0f}, "
+        f"submit {seen.submit_s[-1]:.2f} s, Ray {EXECUTIONS / seen.ray_s[-1]:.0f})"
     )
 
 

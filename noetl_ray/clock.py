@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Protocol
 
 
@@ -47,7 +48,13 @@ class SystemClock:
 def iso_utc(ms: int) -> str:
     """Milliseconds since the Unix epoch as ``2026-01-02T03:04:05.678Z``."""
     whole, rest = divmod(ms, 1000)
-    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03d}Z"
+    return f"{_whole_second(whole)}.{rest:03d}Z"
+
+
+@lru_cache(maxsize=256)
+def _whole_second(seconds: int) -> str:
+    """Formatting a date costs more than sealing an event, and thousands share each second."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def parse_iso_utc(text: str) -> int:

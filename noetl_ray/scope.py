@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from noetl_ray.errors import UsageError
 
@@ -31,3 +32,9 @@ class Scope:
                     f"at most 63, and none of {sorted(_RESERVED)}"
                 )
                 raise UsageError(msg)
+
+
+@lru_cache(maxsize=4096)
+def scope_of(tenant_id: str, organization_id: str) -> Scope:
+    """The scope of two names, checked once: hot paths ask for the same few over and over."""
+    return Scope(tenant_id=tenant_id, organization_id=organization_id)

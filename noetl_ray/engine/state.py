@@ -13,7 +13,7 @@ import msgspec
 
 from noetl_ray.events.canonical import canonical_json
 from noetl_ray.events.envelope import Event
-from noetl_ray.scope import Scope
+from noetl_ray.scope import Scope, scope_of
 
 ExecutionStatus = Literal["PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"]
 StepStatus = Literal["running", "completed", "failed", "skipped", "cancelled"]
@@ -102,7 +102,7 @@ class ExecutionState(msgspec.Struct, kw_only=True):
     @property
     def scope(self) -> Scope:
         """Whose execution it is."""
-        return Scope(tenant_id=self.tenant_id, organization_id=self.organization_id)
+        return scope_of(self.tenant_id, self.organization_id)
 
     @property
     def terminal(self) -> bool:
