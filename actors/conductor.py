@@ -32,7 +32,7 @@ from noetl_ray.events.envelope import Event, PayloadRef, Record, seal
 from noetl_ray.events.types import EventType
 from noetl_ray.hints.port import Hints
 from noetl_ray.ids import SnowflakeIds
-from noetl_ray.results.redact import has_credentials
+from noetl_ray.results.redact import has_credentials, mask_marked
 from noetl_ray.wal.port import Log, Recorded, Subscription
 from noetl_ray.wal.subjects import control_subject, shard_filter
 
@@ -46,6 +46,8 @@ BATCH_MAX = 512
 TURN_S = 0.25
 QUIET_S = 0.2
 CONTEXT_INLINE_MAX_BYTES = 48_000
+CONTEXTS_INLINE_MAX_BYTES = 400_000
+"""Contexts of one decision together, so that a wide fan-out fits one message."""
 ENDED_MAX = 50_000
 SWEEP_S = 1.0
 RETRY_S = 0.5
@@ -239,6 +241,7 @@ class Conductor:
             state = self._states.get(execution_id)
             if state is None or not (state.pending or state.held):
                 return
+            decision: Decision | None = None
             try:
                 decision = await self._decide(state)
                 if decision is None:
@@ -251,9 +254,10 @@ class Conductor:
             except VersionConflictError:
                 # Another owner decided first; its record reaches us through the subscription.
                 self._refused += 1
-                self._undo(state, decision)
+                self._undo(execution_id, decision)
                 return
             except NoetlError as error:
+                self._undo(execution_id, decision)
                 _log.warning("execution %s waits: %s", execution_id, error)
                 await self._p.clock.sleep(RETRY_S)
                 continue
@@ -296,16 +300,23 @@ class Conductor:
         return known
 
     async def _externalize(self, state: ExecutionState, record: Record) -> Record:
-        """Move contexts that are large or hold a secret out of the log (P24, SEC-1)."""
+        """Move contexts that are large or hold a secret out of the log (P6, P24, SEC-1)."""
         events = list(record.events)
         changed = False
+        inline = 0
         for index, event in enumerate(events):
+            if event.event_type is EventType.STEP_EXIT and has_credentials(event.payload):
+                events[index] = _without_secrets(event)
+                changed = True
             if event.event_type is not EventType.COMMAND_ISSUED:
                 continue
             context = event.payload["context"]
             data = canonical_json(context)
-            if len(data) <= CONTEXT_INLINE_MAX_BYTES and not has_credentials(context):
-                continue
+            fits = len(data) <= CONTEXT_INLINE_MAX_BYTES
+            if fits and inline + len(data) <= CONTEXTS_INLINE_MAX_BYTES:
+                if not has_credentials(context):
+                    inline += len(data)
+                    continue
             ref = await self._p.contexts.put(state.scope, data)
             events[index] = seal(
                 msgspec.structs.replace(
@@ -315,11 +326,13 @@ class Conductor:
             changed = True
         return Record(events=tuple(events), consumed=record.consumed) if changed else record
 
-    def _undo(self, state: ExecutionState, decision: Decision | None) -> None:
-        """Give back the room a refused decision took."""
+    def _undo(self, execution_id: int, decision: Decision | None) -> None:
+        """Give back the room taken by a decision that did not get into the log."""
+        state = self._states.get(execution_id)
+        commands = state.commands if state else {}
         for event in decision.record.events if decision else ():
             claim = event.payload.get("claim") if event.command_id else None
-            if claim and event.command_id not in state.commands:
+            if claim and event.command_id not in commands:
                 self._fleet.release(claim["worker_id"], event.command_id or "")
 
     async def _dispatch(self, state: ExecutionState, record: Record) -> None:
@@ -329,10 +342,18 @@ class Conductor:
                 if command is not None and command.worker_id is not None:
                     await self._dispatcher.offer(state, command, event)
                 elif command is not None:
-                    self._dispatcher.enqueue(state.execution_id, command.command_id)
+                    self._dispatcher.enqueue(state.execution_id, command.command_id, event)
             elif event.event_type is EventType.EXECUTION_CANCELLED:
                 nudge = Nudge(execution_id=state.execution_id)
                 await self._p.hints.send(CANCEL, encode(nudge))
+
+
+def _without_secrets(event: Event) -> Event:
+    """A step's exit whose `set` keeps no credential: the log would hold it for ever (SEC-1)."""
+    payload, marked = mask_marked(event.payload)
+    warning = f"not kept, they look like credentials: {', '.join(sorted(marked))}"
+    warnings = [*payload.get("warnings", ()), warning]
+    return seal(msgspec.structs.replace(event, payload=payload | {"warnings": warnings}))
 
 
 def _request(state: ExecutionState) -> Event | None:

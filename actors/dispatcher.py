@@ -37,6 +37,9 @@ _log = logging.getLogger(__name__)
 
 RESEND_FIRST_S = 3.0
 RESEND_MAX_S = 60.0
+CLAIMS_AT_ONCE_MAX = 64
+ISSUED_KEPT_MAX = 1_000
+"""Issues of waiting commands kept in memory; those of longer queues are read from the log again."""
 
 
 @dataclass(slots=True)
@@ -74,8 +77,9 @@ class Dispatcher:
         self._lease_ms = lease_ms
         self._ready: deque[tuple[int, str]] = deque()
         self._queued: set[str] = set()
+        self._kept: dict[str, Event] = {}
         self._sent: dict[str, _Sent] = {}
-        self._serving: asyncio.Task[None] | None = None
+        self._claiming: dict[str, asyncio.Task[None]] = {}
 
     @property
     def waiting(self) -> int:
@@ -85,17 +89,32 @@ class Dispatcher:
     def forget(self, command_id: str) -> None:
         """A command has ended."""
         self._sent.pop(command_id, None)
+        self._kept.pop(command_id, None)
 
     def serve(self) -> None:
-        """Begin to hand out waiting commands when a worker has room."""
-        if self._ready and self._fleet.has_room() and self._serving is None:
-            self._serving = asyncio.create_task(self._serve_ready())
+        """Begin to claim waiting commands for workers that have room; each has its own subject."""
+        while self._ready and len(self._claiming) < CLAIMS_AT_ONCE_MAX:
+            execution_id, command_id = self._ready[0]
+            state = self._states.get(execution_id)
+            command = state.commands.get(command_id) if state else None
+            claim = None
+            if state is not None and command is not None and command.worker_id is None:
+                claim = self._fleet.choose(command_id)
+                if claim is None:
+                    return
+            self._ready.popleft()
+            self._queued.discard(command_id)
+            if state is not None and command is not None and claim is not None:
+                task = asyncio.create_task(self._claim(state, command, claim, released=None))
+                self._claiming[command_id] = task
+                task.add_done_callback(lambda done, name=command_id: self._claimed(name, done))
 
     async def stop(self) -> None:
         """Let go; state has everything."""
-        if self._serving is not None:
-            self._serving.cancel()
-            await asyncio.gather(self._serving, return_exceptions=True)
+        tasks = list(self._claiming.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def offer(self, state: ExecutionState, command: CommandState, issued: Event) -> None:
         """Send a command to its holder, unless it has come back already."""
@@ -120,34 +139,28 @@ class Dispatcher:
         subject = offer_subject(state.shard, command.worker_id or "")
         await self._hints.send(subject, encode(offer))
 
-    def enqueue(self, execution_id: int, command_id: str) -> None:
-        """Let a command wait for room; it waits once."""
+    def enqueue(self, execution_id: int, command_id: str, issued: Event | None = None) -> None:
+        """Let a command wait for room; it waits once. Who has its issue at hand gives it along."""
         if command_id not in self._queued:
             self._queued.add(command_id)
             self._ready.append((execution_id, command_id))
+            if issued is not None and len(self._kept) < ISSUED_KEPT_MAX:
+                self._kept[command_id] = issued
 
-    async def _serve_ready(self) -> None:
-        """Claim waiting commands for workers that have room again."""
-        try:
-            while self._ready and self._fleet.has_room():
-                execution_id, command_id = self._ready.popleft()
-                self._queued.discard(command_id)
-                state = self._states.get(execution_id)
-                command = state.commands.get(command_id) if state else None
-                if state is None or command is None or command.worker_id is not None:
-                    continue
-                await self._claim(state, command, released=None)
-        finally:
-            self._serving = None
+    def _claimed(self, command_id: str, task: asyncio.Task[None]) -> None:
+        self._claiming.pop(command_id, None)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("claim of %s: %r", command_id, task.exception())
 
     async def _claim(
-        self, state: ExecutionState, command: CommandState, *, released: str | None
+        self,
+        state: ExecutionState,
+        command: CommandState,
+        claim: Claim | None,
+        *,
+        released: str | None,
     ) -> None:
         """Give a command to a worker by an append on its subject; a refusal means it moved on."""
-        claim = self._fleet.choose(command.command_id)
-        if claim is None and released is None:
-            self.enqueue(state.execution_id, command.command_id)
-            return
         record = self._claim_record(state, command, claim, released)
         subject = command_subject(state.shard, state.scope, state.execution_id, command.command_id)
         try:
@@ -230,6 +243,9 @@ class Dispatcher:
         return Record(events=tuple(events))
 
     async def _issued(self, command: CommandState) -> Event | None:
+        kept = self._kept.pop(command.command_id, None)
+        if kept is not None:
+            return kept
         recorded = await self._log.get(command.issued_position)
         if recorded is None:
             return None
@@ -241,13 +257,14 @@ class Dispatcher:
     async def look_after(self, state: ExecutionState) -> None:
         """Take commands from the dead, and send again what may have been lost."""
         for command in list(state.commands.values()):
-            if _returned(state, command):
+            if command.command_id in self._claiming or _returned(state, command):
                 continue
             if command.worker_id is None:
                 self.enqueue(state.execution_id, command.command_id)
             elif not self._fleet.alive(command.worker_id, command.incarnation):
                 reason = f"{command.worker_id} ({command.incarnation}) is gone"
-                await self._claim(state, command, released=reason)
+                claim = self._fleet.choose(command.command_id)
+                await self._claim(state, command, claim, released=reason)
             else:
                 await self._resend(state, command)
 
