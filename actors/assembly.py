@@ -27,7 +27,7 @@ from noetl_ray.config.environ import environ, node_id
 from noetl_ray.credentials.crypto import Sealer, load_key
 from noetl_ray.credentials.nats_kv import NatsCredentials
 from noetl_ray.dsl.template import Templates
-from noetl_ray.errors import ConfigError
+from noetl_ray.errors import ConfigError, InternalError
 from noetl_ray.hints.nats import NatsHints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.locator.keys import Placement
@@ -40,7 +40,7 @@ from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.tools.registry import default_registry
 from noetl_ray.wal.connection import Connection, connect
-from noetl_ray.wal.generators import lease_generator
+from noetl_ray.wal.generators import GeneratorLease, lease_generator
 from noetl_ray.wal.jetstream import JetStreamLog
 from noetl_ray.wal.tasklog_jetstream import JetStreamTaskLog
 from placement.offer import Place
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from noetl_ray.config.settings import Settings
+
+
+WATCH_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,7 @@ class SharedPorts:
     templates: Templates
     credentials: NatsCredentials
     ids: SnowflakeIds
+    generator: GeneratorLease
     clock: SystemClock
     env: dict[str, str]
 
@@ -74,9 +78,12 @@ class SharedPorts:
 class HostRuntime:
     """The roles of one host, opened and ready to run."""
 
-    def __init__(self, roles: Sequence[Role], stack: contextlib.AsyncExitStack) -> None:
+    def __init__(
+        self, roles: Sequence[Role], stack: contextlib.AsyncExitStack, generator: GeneratorLease
+    ) -> None:
         self._roles = tuple(roles)
         self._stack = stack
+        self._generator = generator
 
     @property
     def gateway_url(self) -> str | None:
@@ -90,10 +97,21 @@ class HostRuntime:
         """Run all roles until told to stop; the first failure ends them all."""
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(self._watch_generator(stopping))
                 for role in self._roles:
                     group.create_task(run_role(role, stopping))
         finally:
             await self._stack.aclose()
+
+    async def _watch_generator(self, stopping: asyncio.Event) -> None:
+        """End the process when its id generator went to another: two would mint the same ids (P5)."""
+        while not stopping.is_set():
+            if self._generator.lost:
+                msg = f"id generator {self._generator.number} was lost to another process"
+                raise InternalError(msg)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WATCH_S):
+                    await stopping.wait()
 
     def summary(self) -> dict[str, Any]:
         """What every role says of itself."""
@@ -127,7 +145,7 @@ async def open_host(
     except BaseException:
         await stack.aclose()
         raise
-    return HostRuntime(made, stack)
+    return HostRuntime(made, stack, ports.generator)
 
 
 def objects_url(settings: Settings) -> str:
@@ -195,6 +213,7 @@ async def _open_ports(
         templates=templates,
         credentials=credentials,
         ids=SnowflakeIds(generator.number, clock),
+        generator=generator,
         clock=clock,
         env={name: everything[name] for name in runtime.allowed_env if name in everything},
     )
