@@ -311,12 +311,13 @@ class Conductor:
             if event.event_type is not EventType.COMMAND_ISSUED:
                 continue
             context = event.payload["context"]
+            if not any(context.values()):
+                continue
             data = canonical_json(context)
-            fits = len(data) <= CONTEXT_INLINE_MAX_BYTES
-            if fits and inline + len(data) <= CONTEXTS_INLINE_MAX_BYTES:
-                if not has_credentials(context):
-                    inline += len(data)
-                    continue
+            room = min(CONTEXT_INLINE_MAX_BYTES, CONTEXTS_INLINE_MAX_BYTES - inline)
+            if len(data) <= room and not has_credentials(context):
+                inline += len(data)
+                continue
             ref = await self._p.contexts.put(state.scope, data)
             events[index] = seal(
                 msgspec.structs.replace(

@@ -317,6 +317,8 @@ class _Deciding:
         return values
 
     def _admitted(self, step: Step) -> bool:
+        if not step.admit:
+            return True
         names = self._names({})
         for rule in step.admit:
             if rule.when is None or self._truth(rule.when, names):
