@@ -29,8 +29,8 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "runtime.worker_slots": (1, 10_000),
     "runtime.worker_lease_ms": (100, _MS_DAY),
     "runtime.announce_ms": (10, 60_000),
-    "runtime.conductors": (1, 4_096),
-    "runtime.workers": (1, 10_000),
+    "runtime.conductors": (1, 1_000),
+    "runtime.workers": (1, 1_000),
     "runtime.python_processes": (1, 1_024),
     "event_store.ack_timeout_ms": (10, 600_000),
     "event_store.duplicate_window_s": (1, 3_600),
@@ -55,7 +55,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
 SCHEMES: Mapping[str, tuple[str, ...]] = {
     "event_store.url": ("nats", "tls", "ws", "wss"),
     "projection_stores.dsn": ("postgresql", "postgres"),
-    "payload_store.url": ("file", "s3", "gs", "gcs", "abfs", "az", "memory"),
+    "payload_store.url": ("file", "s3"),
     "payload_store.endpoint_url": ("http", "https"),
 }
 
@@ -149,10 +149,6 @@ def _check_relations(settings: Settings) -> None:
         key = "results.extracted_max_bytes"
         reason = "must not be above results.context_max_bytes"
         refuse(key, results.extracted_max_bytes, reason)
-    store = settings.event_store
-    if store.backend == "memory" and store.url:
-        reason = "an address makes no sense with event_store.backend memory"
-        refuse("event_store.url", store.url, reason)
 
 
 def _check_gateway(settings: Settings) -> None:

@@ -46,7 +46,7 @@ class RuntimeSettings:
 class EventStoreSettings:
     """The write-ahead log."""
 
-    backend: Literal["jetstream", "memory"] = "jetstream"
+    backend: Literal["jetstream"] = "jetstream"
     url: str = ""
     """nats:// address; empty means the embedded server."""
     token: str = field(default="", repr=False)
@@ -68,7 +68,7 @@ class PayloadStoreSettings:
     """Where durable objects live: any fsspec URL."""
 
     url: str = ""
-    """file:///…, s3://bucket/prefix, memory://…; empty means a folder of the data directory."""
+    """file:///…, s3://bucket/prefix; empty means a folder of the data directory."""
     endpoint_url: str = ""
     access_key: str = field(default="", repr=False)
     secret_key: str = field(default="", repr=False)
@@ -78,7 +78,7 @@ class PayloadStoreSettings:
 class ProjectionSettings:
     """The read model."""
 
-    backend: Literal["postgres", "memory"] = "postgres"
+    backend: Literal["postgres"] = "postgres"
     dsn: str = field(default="", repr=False)
     """postgresql:// address; empty means the embedded server."""
     batch_size: int = 500

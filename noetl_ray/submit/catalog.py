@@ -121,7 +121,7 @@ async def find_playbook(
     """
     entry = await _newest(ports, scope, path)
     if entry is None:
-        msg = f"no playbook {path!r} is registered; register it first: noetl-ray register FILE"
+        msg = f"no playbook {path!r} is registered; submit its file first: noetl-ray submit FILE"
         raise NotFoundError(msg)
     newest = entry.version
     for _ in range(VERSIONS_WALKED_MAX):

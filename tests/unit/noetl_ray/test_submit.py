@@ -134,7 +134,7 @@ async def test_versions_and_digests_are_found():
     assert (await find_playbook(ports, HOME, "t/hello")).version == 4
     with pytest.raises(NotFoundError, match="newest version is 4"):
         await find_playbook(ports, HOME, "t/hello", version=9)
-    with pytest.raises(NotFoundError, match="register it first"):
+    with pytest.raises(NotFoundError, match="submit its file first"):
         await find_playbook(ports, OTHER, "t/hello")
     fresh = make_ports(ports.log, ports.objects)
     playbook = await load_playbook(fresh, HOME, entries[1].digest)
@@ -154,7 +154,9 @@ async def test_a_submit_pins_playbook_and_merged_workload():
     assert event.aggregate_type is AggregateType.SUBMISSION
     assert event.payload["playbook"] == entry.pinned()
     assert event.payload["workload"] == {
-        "greeting": "hi", "nested": {"a": 1, "b": 3}, "execution_id": 77,
+        "greeting": "hi",
+        "nested": {"a": 1, "b": 3},
+        "execution_id": 77,
     }
     assert event.execution_id == found.execution_id != 77
     assert (found.duplicate, found.warnings) == (False, ())
@@ -253,8 +255,9 @@ async def test_rerun_takes_the_same_version_and_workload():
     with pytest.raises(NotFoundError):
         await rerun_execution(ports, HOME, first.execution_id)
     again = await rerun_execution(ports, HOME, first.execution_id, idempotency_key="k")
-    old, new = await request_of(ports, first.execution_id, "k"), await request_of(
-        ports, again.execution_id
+    old, new = (
+        await request_of(ports, first.execution_id, "k"),
+        await request_of(ports, again.execution_id),
     )
     assert new.payload == old.payload
     assert again.execution_id != first.execution_id
