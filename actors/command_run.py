@@ -29,10 +29,10 @@ from noetl_ray.events.types import EventType
 from noetl_ray.hints.port import Hints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.locator.result import ResultName, frame_coordinate
-from noetl_ray.results.extracted import extract
-from noetl_ray.results.redact import Redactor
+from noetl_ray.results.extracted import MASKED, extract
+from noetl_ray.results.redact import Redactor, mask_marked, secret_values
 from noetl_ray.results.store import ResultStore
-from noetl_ray.scope import Scope
+from noetl_ray.scope import scope_of
 from noetl_ray.tools.pipeline import Pipeline, PipelineOutcome
 from noetl_ray.tools.port import ToolContext
 from noetl_ray.tools.registry import ToolRegistry
@@ -104,11 +104,12 @@ class CommandRun:
         self._p = ports
         self._offer = offer
         issued = offer.issued
-        self._scope = Scope(tenant_id=issued.tenant_id, organization_id=issued.organization_id)
+        self._scope = scope_of(issued.tenant_id, issued.organization_id)
         self._secrets: set[str] = set()
+        self._shown_secrets: set[str] = set()
         self._step: str = issued.payload["step"]
         self._visit: int = issued.payload["visit"]
-        self._logbook = Logbook(ports.tasklog, ports.clock, offer, self._scope, self._redactor)
+        self._logbook = Logbook(ports.tasklog, ports.clock, offer, self._scope, self._shown)
 
     async def run(self) -> None:
         """Run, persist, publish."""
@@ -121,7 +122,7 @@ class CommandRun:
         outcome = within_limits(outcome)
         redactor = self._redactor()
         value = redactor.value(to_jsonable(outcome.value))
-        error = bounded(redactor.value(outcome.error)) if outcome.error else None
+        error = bounded(self._shown().value(outcome.error)) if outcome.error else None
         result = await self._persist(value, ok=outcome.ok)
         await self._publish(self._events(outcome, result, error))
         await self._logbook.close()
@@ -165,11 +166,15 @@ class CommandRun:
         program = await self._p.programs.get(self._scope, issued.payload["playbook_digest"])
         context = issued.payload.get("context") or {}
         if issued.payload_ref is not None:
+            # A context that holds a credential never lies in the log.
             context = await self._p.contexts.load(self._scope, issued.payload_ref)
-        steps = {
-            name: step_value(await self._p.results.load(self._scope, block))
-            for name, block in context.get("steps", {}).items()
-        }
+            self._shown_secrets |= secret_values(context)
+        steps: dict[str, Any] = {}
+        for name, block in context.get("steps", {}).items():
+            value = await self._p.results.load(self._scope, block)
+            if MASKED in (block.get("truncated") or {}).values():
+                self._shown_secrets |= secret_values(value)
+            steps[name] = step_value(value)
         return program, context, steps
 
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -217,6 +222,10 @@ class CommandRun:
     def _redactor(self) -> Redactor:
         return Redactor(self._secrets)
 
+    def _shown(self) -> Redactor:
+        """For errors and prints; a result may pass a token on that the workload gave (P28)."""
+        return Redactor(self._secrets | self._shown_secrets)
+
     async def _persist(self, value: Any, *, ok: bool) -> dict[str, Any]:
         issued = self._offer.issued
         name = ResultName(
@@ -238,7 +247,8 @@ class CommandRun:
         self, outcome: PipelineOutcome, result: dict[str, Any], error: dict[str, Any] | None
     ) -> list[Event]:
         base: dict[str, Any] = {"step": self._step, "visit": self._visit}
-        redactor = self._redactor()
+        redactor, shown = self._redactor(), self._shown()
+        warnings = list(outcome.warnings)
         wanted: list[tuple[EventType, dict[str, Any]]] = [
             (
                 EventType.TASK_ATTEMPT_FAILED,
@@ -247,7 +257,7 @@ class CommandRun:
                     "task": failed.task,
                     "attempt": failed.attempt,
                     "delay_s": failed.delay_s,
-                    "error": bounded(redactor.value(failed.error)),
+                    "error": bounded(shown.value(failed.error)),
                 },
             )
             for failed in outcome.failed_attempts[-ATTEMPTS_KEPT:]
@@ -257,9 +267,10 @@ class CommandRun:
         if rows is not None:
             call["rows"] = rows
         if outcome.set:
-            call["set"] = redactor.value(to_jsonable(outcome.set))
-        if outcome.warnings:
-            call["warnings"] = redactor.value(list(outcome.warnings))
+            call["set"], marked = mask_marked(redactor.value(to_jsonable(outcome.set)))
+            warnings += [f"set {key} looks like a credential and is not kept" for key in marked]
+        if warnings:
+            call["warnings"] = shown.value(warnings)
         if outcome.ok:
             wanted.append((EventType.CALL_DONE, call))
             wanted.append((EventType.COMMAND_COMPLETED, base))
@@ -323,7 +334,7 @@ class CommandRun:
 def subject_of(offer: Offer) -> str:
     """The command's own subject."""
     issued = offer.issued
-    scope = Scope(tenant_id=issued.tenant_id, organization_id=issued.organization_id)
+    scope = scope_of(issued.tenant_id, issued.organization_id)
     return command_subject(offer.shard, scope, issued.execution_id, issued.command_id or "")
 
 

@@ -72,6 +72,21 @@ def has_credentials(value: Any) -> bool:
     return False
 
 
+def secret_values(value: Any) -> set[str]:
+    """The texts that credential-shaped keys of a JSON value, at any depth, hold."""
+    found: set[str] = set()
+    stack = [(value, False)]
+    while stack:
+        item, secret = stack.pop()
+        if isinstance(item, dict):
+            stack.extend((below, secret or is_credential_key(key)) for key, below in item.items())
+        elif isinstance(item, list):
+            stack.extend((below, secret) for below in item)
+        elif secret and isinstance(item, str):
+            found.add(item)
+    return found
+
+
 def mask(value: Any) -> Any:
     """A copy with the values of credential-shaped keys replaced; the shape above them stays."""
     return mask_marked(value)[0]
