@@ -1,4 +1,8 @@
-"""One local set for the whole session: real NATS, Postgres and Ray, hosts with idle roles."""
+"""Two local sets for the whole session, each started when first asked for.
+
+``local_set`` has hosts with idle roles, for tests of the hosts themselves; ``shared_set`` has the
+real roles, and every test that runs playbooks uses it and leaves it whole.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,9 @@ import pytest
 
 from actors.local import LocalSet, down, up
 from actors.ray_head import client_environment, temp_dir_of
+from noetl_ray.cli.demo import fixture_api
 from noetl_ray.config.settings import RaySettings, Settings
+from tests.support.cli import Cli, processes_naming
 
 HERE = str(Path(__file__).parent)
 
@@ -36,6 +42,31 @@ def local_set(cluster_settings: Settings) -> Iterator[LocalSet]:
         yield running
     finally:
         down(running.data_dir)
+
+
+@pytest.fixture(scope="session")
+def shared_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSet]:
+    folder = tmp_path_factory.mktemp("shared")
+    settings = Settings(data_dir=str(folder), ray=RaySettings(dashboard=False, num_cpus=2))
+    try:
+        yield up(settings)
+    finally:
+        down(folder)
+        shutil.rmtree(temp_dir_of(folder), ignore_errors=True)
+    assert processes_naming(folder) == []
+
+
+@pytest.fixture(scope="session")
+def api_url() -> Iterator[str]:
+    """The fixture API in a process of its own."""
+    with fixture_api() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def cli(shared_set: LocalSet, tmp_path_factory: pytest.TempPathFactory) -> Cli:
+    """The command line beside the set with the real roles."""
+    return Cli(data_dir=Path(shared_set.data_dir), folder=tmp_path_factory.mktemp("person"))
 
 
 @pytest.fixture(scope="session")
