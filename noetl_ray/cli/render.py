@@ -96,7 +96,7 @@ def status_view(status: Mapping[str, Any], elapsed_s: float | None = None) -> Re
     counters = counters_text(status)
     if counters:
         parts.append(Text(counters, style="dim"))
-    error = error_text(status.get("error"))
+    error = failure_text(status.get("error"))
     if error:
         parts.append(Text(f"error: {error}", style="red"))
     return Group(*parts)
@@ -145,6 +145,17 @@ def error_text(error: Any) -> str:
             kind = None  # It would say nothing the message does not.
         return ": ".join(str(part) for part in (kind, message) if part) or json.dumps(error)
     return str(error)
+
+
+def failure_text(error: Any) -> str:
+    """The message in an error, and where it happened as far as the error tells."""
+    text = error_text(error)
+    if not isinstance(error, dict) or not text:
+        return text
+    if error.get("template"):
+        text = f"{text}, in {cut(str(error['template']))}"
+    place = ", ".join(f"{name} {error[name]}" for name in ("step", "task") if error.get(name))
+    return f"{place}: {text}" if place else text
 
 
 def event_line(event: Mapping[str, Any]) -> str:

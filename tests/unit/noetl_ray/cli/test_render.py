@@ -80,6 +80,23 @@ def test_error_text(error: Any, text: str) -> None:
     assert render.error_text(error) == text
 
 
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (None, ""),
+        ("plain", "plain"),
+        ({"message": "bad"}, "bad"),
+        ({"step": "load", "task": "get", "message": "bad"}, "step load, task get: bad"),
+        (
+            {"step": "load", "kind": "template", "message": "bad", "template": "{{ a }}"},
+            "step load: template: bad, in {{ a }}",
+        ),
+    ],
+)
+def test_failure_text(error: Any, text: str) -> None:
+    assert render.failure_text(error) == text
+
+
 def test_an_event_in_one_line() -> None:
     event = {
         "position": 7,
