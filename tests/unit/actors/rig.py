@@ -216,10 +216,16 @@ class Rig:
             worker_id=worker_id, incarnation=incarnation, producer=PRODUCER, place={}, slots=slots
         )
 
-    def worker(self, worker_id: str = "w1", incarnation: str = "i1", slots: int = 2) -> Worker:
+    def worker(
+        self,
+        worker_id: str = "w1",
+        incarnation: str = "i1",
+        slots: int = 2,
+        process: str | None = None,
+    ) -> Worker:
         return Worker(
             self.identity(worker_id, incarnation, slots),
-            self.worker_ports(worker_id),
+            self.worker_ports(process or worker_id),
             lease_ms=LEASE_MS,
             announce_ms=1000,
             shard_count=SHARDS,

@@ -1,4 +1,4 @@
-"""The conductor: one append in flight, the fence, decisions from facts, secrets and size kept out."""
+"""The conductor: one append in flight, the fence, decisions from facts, secrets kept out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from noetl_ray.errors import LogUnavailableError
+from noetl_ray.errors import LogUnavailableError, StoreUnavailableError
 from noetl_ray.events.envelope import RECORD_BYTES_MAX, encode_record
 from noetl_ray.events.types import EventType
 from noetl_ray.submit import cancel_execution, register_playbook
 from noetl_ray.wal.subjects import control_subject
 from tests.unit.actors.rig import ONE, PRODUCER, Rig, book, simulated
 
+DOWN = "down"
 FAN = """
 workflow:
   - step: start
@@ -83,7 +84,7 @@ async def test_p5_a_lost_ack_does_not_decide_twice(rig: Rig) -> None:
     async def lose(subject: str, _record: Any) -> None:
         if subject.endswith(".control") and subject not in lost:
             lost.append(subject)
-            raise LogUnavailableError("ack lost")
+            raise LogUnavailableError(DOWN)
 
     rig.on_ack = lose
     rig.cluster()
@@ -100,7 +101,7 @@ async def test_a_log_out_of_reach_is_waited_for_and_no_room_is_lost(rig: Rig) ->
 
     async def refuse(subject: str, _record: Any) -> None:
         if down and subject.endswith(".control"):
-            raise LogUnavailableError("down")
+            raise LogUnavailableError(DOWN)
 
     conductor = rig.conductor()
     rig.start("c", conductor)
@@ -214,14 +215,12 @@ async def test_a_new_conductor_takes_up_what_is_open_from_the_log_alone(rig: Rig
 
 @simulated
 async def test_a_playbook_out_of_reach_is_waited_for(rig: Rig) -> None:
-    from noetl_ray.errors import StoreUnavailableError
-
     rig.start("w1", rig.worker())
     execution_id = await rig.submit(ONE % 0)
 
     async def down(operation: str, _key: str) -> None:
         if operation == "get":
-            raise StoreUnavailableError("down")
+            raise StoreUnavailableError(DOWN)
 
     rig.objects.fault = down
     rig.start("c", rig.conductor())
@@ -252,7 +251,7 @@ workflow:
     "body",
     [
         "workflow: [{step: a, tool: {kind: noop, result: '{{ workload.db_password }}'}}]",
-        "workflow: [{step: a, tool: {kind: noop}, set: {ctx.my_password: '{{ workload.db_password }}'}}]",
+        "workflow: [{step: a, tool: {kind: noop}, set: {ctx.pwd: '{{ workload.db_password }}'}}]",
         """
 workflow:
   - step: a
