@@ -48,6 +48,8 @@ TASKLOG_BATCHES_MAX = 64
 TASKLOG_CONSUMER = "tasklog"
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
+REST_SHARE = 1.0
+"""How long a turn rests for each second it worked, unless there is a whole batch more to do."""
 
 
 class Projector:
@@ -122,9 +124,13 @@ class Projector:
     async def step(self) -> None:
         """One turn: fetch, fold, commit (PRJ-3); then whatever was printed meanwhile.
 
-        A turn takes what is there as soon as something is there. While it commits, the next records
-        gather, so batches grow with the load and a lone event is not kept waiting for company.
+        A turn takes what is there as soon as something is there, so a lone event is not kept
+        waiting for company. After it, the next records gather for as long as a commit is worth,
+        never longer than the window: a transaction costs the same for one record as for a hundred,
+        and what it costs is taken from whoever does the work.
         """
+        began = self._clock.monotonic()
+        records: list[Recorded] = []
         try:
             if self._subscription is None:
                 await self._open()
@@ -132,6 +138,7 @@ class Projector:
                 records = await self._subscription.next_batch(self._batch_size, self._window_s)
                 if not records:
                     self._lag_ms = 0
+                began = self._clock.monotonic()
                 for chunk in _chunks(records):
                     await self._project(chunk)
         except NoetlError as error:
@@ -140,6 +147,10 @@ class Projector:
             await self._clock.sleep(delay)
             return
         await self._drain_tasklog()
+        if 0 < len(records) < self._batch_size:
+            spent = self._clock.monotonic() - began
+            if spent > 0:
+                await self._clock.sleep(min(spent * REST_SHARE, self._window_s))
 
     async def stop(self) -> None:
         """Let go of the subscription. What was not committed is projected again next time."""

@@ -159,9 +159,12 @@ def decode_state(record: ProjectionRecord) -> ExecutionState:
 
 
 def _collect(made: Projected, event: Event, position: int) -> None:
-    command = command_row(event, position)
-    if command is not None:
-        made.commands.append(command)
+    if event.execution_id:
+        # Commands belong to executions; playbooks and workers to none.
+        command = command_row(event, position) if event.command_id else None
+        if command is not None:
+            made.commands.append(command)
+        return
     playbook = playbook_row(event, position)
     if playbook is not None:
         made.playbooks.append(playbook)

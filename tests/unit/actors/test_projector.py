@@ -185,6 +185,44 @@ async def test_p30_a_refused_commit_is_made_again_from_the_committed_position(be
     assert bench.clock.slept[-1] == 0.1, "a success forgets earlier failures"
 
 
+class SlowReadModel(FaultyReadModel):
+    """Each commit takes its time."""
+
+    def __init__(self, clock, seconds):
+        super().__init__()
+        self._clock = clock
+        self._seconds = seconds
+
+    async def commit(self, batch):
+        self._clock.ms += int(self._seconds * 1000)
+        return await super().commit(batch)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("commit_s", "rest_s"), [(0.02, 0.02), (3.0, 0.1)])
+async def test_prj_3_records_gather_as_long_as_a_commit_takes_within_the_window(
+    bench, commit_s, rest_s
+):
+    bench.model = SlowReadModel(bench.clock, commit_s)
+    projector = bench.projector(batch_window_ms=100)
+    await projector.start()
+    await bench.write.run(7)
+    await projector.step()
+    assert bench.clock.slept == [pytest.approx(rest_s)]
+    assert (await bench.model.execution(SCOPE, 7)).status == "COMPLETED"
+
+
+@pytest.mark.asyncio
+async def test_prj_3_a_projector_that_is_behind_does_not_rest(bench):
+    bench.model = SlowReadModel(bench.clock, 0.02)
+    await bench.write.run(7)
+    await bench.write.run(8)
+    projector = bench.projector(batch_window_ms=100, batch_size=2)
+    await projector.start()
+    await projector.step()
+    assert bench.clock.slept == []
+
+
 @pytest.mark.asyncio
 async def test_wal_2_a_kill_between_write_and_answer_gives_no_duplicate(bench):
     bench.model.lose_answer = 1
