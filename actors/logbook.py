@@ -76,7 +76,7 @@ class Logbook:
                 attempt=attempt,
                 stream=stream,
                 time_ms=self._clock.now_ms(),
-                text=self._redactor().text(line[:LINE_CHARS_MAX]),
+                text=self._redactor().text(line)[:LINE_CHARS_MAX],
                 visit=issued.payload["visit"],
             )
         )
