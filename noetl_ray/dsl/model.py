@@ -59,6 +59,21 @@ class Arc:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """How often a step runs its tasks: once per item, or per row claimed by a cursor."""
+
+    items: Any = None
+    """What `in` says, a template or data; None for a cursor."""
+    iterator: str = "item"
+    mode: Literal["sequential", "parallel", "cursor"] = "sequential"
+    max_in_flight: Any = None
+    """A positive number or a template; None when nothing is said."""
+    cursor: dict[str, Any] | None = None
+    frame: dict[str, Any] = field(default_factory=dict)
+    at: Place = Place()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One step. ``tasks`` is empty for a step that only routes."""
 
@@ -72,6 +87,7 @@ class Step:
     admit: tuple[Rule, ...] = ()
     timeout: Any = None
     desc: str = ""
+    loop: Loop | None = None
     at: Place = Place()
 
 

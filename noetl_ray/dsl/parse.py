@@ -17,6 +17,7 @@ from noetl_ray.dsl.shape import Shape
 from noetl_ray.dsl.source import Node, read_source
 from noetl_ray.dsl.steps import read_step
 from noetl_ray.dsl.template import Templates
+from noetl_ray.dsl.workbook import read_workbook
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -28,7 +29,7 @@ END = "end"
 
 _VERSIONS = ("noetl.io/v2", "noetl.io/v10")
 _DOCUMENT_KINDS = ("Playbook", "Agent")
-_ROOT_KEYS = ("apiVersion", "kind", "metadata", "workload", "workflow", "executor")
+_ROOT_KEYS = ("apiVersion", "kind", "metadata", "workload", "workflow", "executor", "workbook")
 
 
 def parse_playbook(
@@ -86,7 +87,8 @@ def _read(text: str, known_kinds: Collection[str]) -> tuple[Playbook | None, lis
 def _document(shape: Shape, root: Node, text: str) -> Playbook | None:
     _header(shape, root)
     name, path, description = _metadata(shape, root)
-    shape.not_yet(root, "", ("keychain", "workbook"))
+    shape.not_yet(root, "", ("keychain",))
+    shape.workbook = read_workbook(shape, root)
     if root.get("vars") is not None:
         at = root.key_place("vars")
         shape.findings.warning(at, "vars", "'vars' at the root is ignored", "use workload")

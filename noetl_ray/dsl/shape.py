@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.model import Place
+from noetl_ray.dsl.workbook import Workbook
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -33,6 +34,7 @@ class Shape:
         self.templates = templates
         self.paths: dict[tuple[int, int], str] = {}
         """Where steps and arcs stand in the document, by line and column."""
+        self.workbook = Workbook()
 
     def mapping(self, node: Node | None, path: str) -> Node | None:
         """The node when it is a mapping; a finding when it is something else."""
@@ -118,6 +120,15 @@ class Shape:
             if hint:
                 article = "an" if what[0] in "aeiou" else "a"
                 message = f"{article} {what} has no key '{key}'"
+                self.findings.warning(node.key_place(key), f"{path}.{key}", message, hint)
+
+    def strays(self, node: Node, path: str, known: Iterable[str], what: str) -> None:
+        """Warn about every key that is not known, where nothing but known keys has a meaning."""
+        words = list(known)
+        for key in node.value:
+            if key not in words:
+                message = f"a {what} has no key '{key}'"
+                hint = self.findings.near(key, words)
                 self.findings.warning(node.key_place(key), f"{path}.{key}", message, hint)
 
     def refuse(self, node: Node, path: str, keys: dict[str, str]) -> None:

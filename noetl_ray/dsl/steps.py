@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from noetl_ray.dsl.loops import read_loop
 from noetl_ray.dsl.model import Arc, Rule, Step
 from noetl_ray.dsl.shape import Shape, place
 from noetl_ray.dsl.tasks import read_tasks, rule_parts
@@ -19,6 +20,9 @@ _NO_MATCH = ("complete", "quiet")
 _STEP_KEYS = (
     "step", "desc", "description", "input", "args", "loop", "tool", "set", "set_ctx", "set_iter",
     "next", "spec", "output", "when", "timeout", "vars", "case", "sink", "retry", "pagination",
+)  # fmt: skip
+_TEMPLATED = (
+    "tool", "next", "set", "set_ctx", "set_iter", "input", "args", "when", "spec", "loop",
 )  # fmt: skip
 _ARC_KEYS = ("step", "when", "cond", "set", "set_ctx", "set_iter", "args", "desc")
 _NEXT_KEYS = ("spec", "arcs", "mode", "step", "when", "cond", "set", "args", "desc")
@@ -37,10 +41,10 @@ def read_step(shape: Shape, node: Node, path: str) -> Step | None:
         return None
     shape.paths[node.line, node.column] = path
     name = _name(shape, node, path)
-    shape.not_yet(node, path, ("loop", "vars"))
+    shape.not_yet(node, path, ("vars",))
     shape.refuse(node, path, _REFUSED)
     shape.slips(node, path, _STEP_KEYS, "step")
-    for key in ("tool", "next", "set", "set_ctx", "set_iter", "input", "args", "when", "spec"):
+    for key in _TEMPLATED:
         shape.check_templates(node.get(key), f"{path}.{key}")
     spec = shape.mapping(node.get("spec"), f"{path}.spec")
     tasks = read_tasks(shape, name or "step", node.get("tool"), f"{path}.tool")
@@ -59,6 +63,7 @@ def read_step(shape: Shape, node: Node, path: str) -> Step | None:
         admit=_admit(shape, spec, f"{path}.spec"),
         timeout=_timeout(node, spec),
         desc=shape.text(node.get("desc") or node.get("description")),
+        loop=read_loop(shape, node, path),
         at=place(node),
     )
     return step if name is not None else None

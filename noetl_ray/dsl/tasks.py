@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 ACTIONS = ("continue", "retry", "jump", "break", "fail")
 _BACKOFFS = ("none", "linear", "exponential", "fixed")
 _BACK = ("previous", "prev")
+WORKBOOK = "workbook"
+"""The kind that stands for an item of the workbook; resolved here, so it never runs as such."""
 _LATER_KINDS = frozenset(
     {
         "agent", "artifact", "container", "duckdb", "ducklake", "gateway", "gcs", "mcp",
         "nats", "playbook", "rhai", "script", "secrets", "shell", "snowflake",
-        "subscription", "transfer", "wasm", "workbook",
+        "subscription", "transfer", "wasm",
     }
 )  # fmt: skip
 _OWN_KEYS = frozenset(
@@ -144,12 +146,18 @@ def _listed(shape: Shape, index: int, node: Node, path: str) -> Task | None:
 
 def _task(shape: Shape, label: str, node: Node, path: str) -> Task:
     kind = _kind(shape, node, path)
+    task = _own(shape, label, kind, node, path)
+    return task if kind != WORKBOOK else _of_workbook(shape, task, node, path)
+
+
+def _own(shape: Shape, label: str, kind: str, node: Node, path: str) -> Task:
+    """The task as its own keys say."""
     spec = shape.mapping(node.get("spec"), f"{path}.spec")
     shape.refuse(node, path, _REFUSED)
     shape.not_yet(node, path, ("eval", "expr"))
     common = (*_OWN_KEYS, "auth", "timeout", "timeout_seconds")
-    if kind in _CONFIG_KEYS:
-        shape.slips(node, path, (*common, *_CONFIG_KEYS[kind]), f"{kind} task")
+    if kind in _CONFIG_KEYS or kind == WORKBOOK:
+        shape.slips(node, path, (*common, *_CONFIG_KEYS.get(kind, ())), f"{kind} task")
     config = {key: item.data() for key, item in node.value.items() if key not in _OWN_KEYS}
     task = Task(
         label=label,
@@ -163,6 +171,61 @@ def _task(shape: Shape, label: str, node: Node, path: str) -> Task:
         at=place(node),
     )
     return task if spec is None else _with_spec(shape, task, spec, f"{path}.spec")
+
+
+def _of_workbook(shape: Shape, task: Task, node: Node, path: str) -> Task:
+    """The named item's tool under this task's label; what the task itself says wins."""
+    name = shape.name(node.get("name"))
+    if name is None:
+        message = "a workbook task needs 'name', the name of a workbook item"
+        shape.findings.error(node, path, message, _items_hint(shape))
+        return task
+    if name not in shape.workbook.items:
+        hint = shape.findings.near(name, shape.workbook.items) or _items_hint(shape)
+        message = f"the workbook has no item '{name}'"
+        shape.findings.error(node.get("name"), f"{path}.name", message, hint)
+        return task
+    if name not in shape.workbook.tasks:
+        shape.workbook.tasks[name] = _item(shape, name)
+    base = shape.workbook.tasks[name]
+    if base is None:
+        return task
+    config = {key: value for key, value in task.config.items() if key != "kind"}
+    return replace(
+        base,
+        label=task.label,
+        config={**base.config, **config},
+        input={**base.input, **task.input},
+        set={**base.set, **task.set},
+        rules=task.rules or base.rules,
+        timeout=base.timeout if task.timeout is None else task.timeout,
+        side_effects=base.side_effects if task.side_effects is None else task.side_effects,
+        output={**base.output, **task.output},
+        at=task.at,
+    )
+
+
+def _item(shape: Shape, name: str) -> Task | None:
+    """The tool of a workbook item, read once however many steps name it; None when it is bad."""
+    item = shape.workbook.items[name]
+    bare = item.node.get("tool") is None and item.node.get("kind") is not None
+    tool, path = (item.node, item.path) if bare else (item.node.get("tool"), f"{item.path}.tool")
+    if tool is None or not tool.is_map:
+        message = f"the workbook item '{name}' needs a 'tool' that is a mapping with a 'kind'"
+        shape.findings.error(tool or item.node, item.path, message)
+        return None
+    shape.check_templates(tool, path)
+    kind = _kind(shape, tool, path)
+    if kind == WORKBOOK:
+        message = "a workbook item cannot stand for another workbook item"
+        shape.findings.error(tool.get("kind"), f"{path}.kind", message)
+        return None
+    return _own(shape, name, kind, tool, path)
+
+
+def _items_hint(shape: Shape) -> str:
+    names = list(shape.workbook.items)
+    return f"items are {', '.join(names[:10])}" if names else "add it under workbook:"
 
 
 def _with_spec(shape: Shape, task: Task, spec: Node, path: str) -> Task:
@@ -200,12 +263,12 @@ def _kind(shape: Shape, node: Node, path: str) -> str:
         at = node if found is None else found
         shape.findings.error(at, path, "the tool has no 'kind'", _kinds_hint(shape.known_kinds))
         return ""
-    if kind in shape.known_kinds:
+    if kind in shape.known_kinds or kind == WORKBOOK:
         return kind
     if kind in _LATER_KINDS:
         shape.findings.error(found, f"{path}.kind", f"the tool kind '{kind}' is {NOT_YET}")
         return ""
-    hint = shape.findings.near(kind, (*sorted(shape.known_kinds), *sorted(_LATER_KINDS)))
+    hint = shape.findings.near(kind, (*sorted(shape.known_kinds), *sorted(_LATER_KINDS), WORKBOOK))
     message = f"unknown tool kind '{kind}'"
     shape.findings.error(found, f"{path}.kind", message, hint or _kinds_hint(shape.known_kinds))
     return ""

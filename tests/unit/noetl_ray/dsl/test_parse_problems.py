@@ -92,7 +92,6 @@ def test_a_sound_playbook_has_no_findings() -> None:
             + "keychain: [{name: x}]\nworkbook: [{name: y}]\nvars: {a: 1}\nworkflow: [{step: a}]",
             [
                 "error 4:1 keychain: 'keychain' is not supported yet by this version",
-                "error 5:1 workbook: 'workbook' is not supported yet by this version",
                 "warning 6:1 vars: 'vars' at the root is ignored (use workload)",
             ],
         ),
@@ -317,7 +316,7 @@ def test_inside_a_step(body: str, expected: list[str]) -> None:
                     "by this version"
                 ],
             )
-            for kind in ("playbook", "workbook", "duckdb", "shell", "transfer")
+            for kind in ("playbook", "duckdb", "shell", "transfer")
         ),
         (
             "{code: x}",

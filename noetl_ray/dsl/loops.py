@@ -1,0 +1,173 @@
+"""From `loop:` of a step to a Loop: what is gone over, how many at once (section 9).
+
+Reads and checks every mode of the language; which of them can run is one constant here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from noetl_ray.dsl.model import Loop
+from noetl_ray.dsl.shape import NOT_YET, Shape, place
+
+if TYPE_CHECKING:
+    from noetl_ray.dsl.source import Node
+
+Mode = Literal["sequential", "parallel", "cursor"]
+
+LOOP_MODES: tuple[Mode, ...] = ("sequential", "parallel", "cursor")
+RUNNABLE_LOOP_MODES: frozenset[str] = frozenset()
+"""The modes the engine can run; a loop of another mode is refused by name."""
+
+_ITERATOR = "item"
+_LOOP_KEYS = ("in", "cursor", "iterator", "spec", "mode", "max_in_flight", "desc")
+_SPEC_KEYS = ("mode", "max_in_flight", "policy", "frame")
+_CURSOR_NEEDS = ("kind", "claim")
+_FRAME_NUMBERS = (
+    "max_rows", "row_concurrency", "max_seconds", "max_bytes", "lease_seconds",
+    "heartbeat_seconds",
+)  # fmt: skip
+_PROCESS = ("row", "frame")
+_TAKEN = frozenset(
+    {
+        "args", "catalog_id", "ctx", "env", "event", "execution_id", "frame", "input", "iter",
+        "job", "keychain", "loop", "loop_index", "outcome", "output", "results", "steps",
+        "workload", "_attempt", "_index", "_prev", "_task", "_total",
+    }
+)  # fmt: skip
+"""Names with a meaning of their own, which an iterator of that name would hide."""
+
+
+def read_loop(shape: Shape, step: Node, path: str) -> Loop | None:
+    """The loop of a step; None when it has none or when it is no mapping."""
+    found = step.get("loop")
+    if found is None or found.value in ([], {}):
+        return None
+    path = f"{path}.loop"
+    node = shape.mapping(found, path)
+    if node is None:
+        return None
+    shape.strays(node, path, _LOOP_KEYS, "loop")
+    spec = shape.mapping(node.get("spec"), f"{path}.spec")
+    if spec is not None:
+        shape.strays(spec, f"{path}.spec", _SPEC_KEYS, "loop spec")
+    mode = _mode(shape, node, spec, path)
+    if mode is not None and mode not in RUNNABLE_LOOP_MODES:
+        what = f"the loop mode '{mode}'" if RUNNABLE_LOOP_MODES else "'loop'"
+        shape.findings.error(step.key_place("loop"), path, f"{what} is {NOT_YET}")
+    _check_source(shape, node, path, mode)
+    items = node.get("in")
+    return Loop(
+        items=items.data() if items is not None else None,
+        iterator=_iterator(shape, node, path),
+        mode=mode or "sequential",
+        max_in_flight=_in_flight(shape, node, spec, path),
+        cursor=_cursor(shape, node, path),
+        frame=_frame(shape, spec, path),
+        at=place(node),
+    )
+
+
+def _mode(shape: Shape, node: Node, spec: Node | None, path: str) -> Mode | None:
+    found, where = _either(node, spec, path, "mode")
+    if found is None:
+        return "sequential"
+    word = shape.text(found)
+    for mode in LOOP_MODES:
+        if word == mode:
+            return mode
+    hint = shape.findings.near(word, LOOP_MODES) or f"modes are {', '.join(LOOP_MODES)}"
+    shape.findings.error(found, where, f"unknown loop mode '{word}'", hint)
+    return None
+
+
+def _check_source(shape: Shape, node: Node, path: str, mode: Mode | None) -> None:
+    """Exactly one of `in` and `cursor`, and the mode that goes with it."""
+    cursor = node.get("cursor")
+    if cursor is not None and node.get("in") is not None:
+        message = "a loop takes 'in' or 'cursor', not both"
+        shape.findings.error(node.key_place("cursor"), f"{path}.cursor", message)
+    elif cursor is None and node.get("in") is None:
+        hint = 'write in: "{{ ... }}"' if mode != "cursor" else "write cursor: {kind: ...}"
+        shape.findings.error(node, path, "the loop has neither 'in' nor 'cursor'", hint)
+    elif cursor is not None and mode not in (None, "cursor"):
+        message, hint = "a cursor needs the mode 'cursor'", "write spec: {mode: cursor}"
+        shape.findings.error(node.key_place("cursor"), f"{path}.cursor", message, hint)
+    elif cursor is None and mode == "cursor":
+        message = "the loop mode 'cursor' needs a 'cursor' instead of 'in'"
+        shape.findings.error(node.key_place("in"), f"{path}.in", message)
+
+
+def _iterator(shape: Shape, node: Node, path: str) -> str:
+    found = node.get("iterator")
+    if found is None:
+        return _ITERATOR
+    name = shape.name(found) or ""
+    if not name.isidentifier():
+        message = "'iterator' must be a name of letters, digits and underscores"
+        shape.findings.error(found, f"{path}.iterator", message)
+        return _ITERATOR
+    if name in _TAKEN:
+        message = f"the iterator '{name}' hides what '{name}' means in templates"
+        shape.findings.warning(found, f"{path}.iterator", message)
+    return name
+
+
+def _in_flight(shape: Shape, node: Node, spec: Node | None, path: str) -> Any:
+    found, where = _either(node, spec, path, "max_in_flight")
+    if found is None:
+        return None
+    _check_number(shape, found, where)
+    return found.data()
+
+
+def _cursor(shape: Shape, node: Node, path: str) -> dict[str, Any] | None:
+    path = f"{path}.cursor"
+    cursor = shape.mapping(node.get("cursor"), path)
+    if cursor is None:
+        return None
+    for key in _CURSOR_NEEDS:
+        if cursor.get(key) is None:
+            shape.findings.error(cursor, path, f"the cursor has no '{key}'")
+    kind = cursor.get("kind")
+    if kind is not None and shape.text(kind) not in shape.known_kinds:
+        word = shape.text(kind)
+        hint = shape.findings.near(word, sorted(shape.known_kinds))
+        shape.findings.error(kind, f"{path}.kind", f"unknown cursor kind '{word}'", hint)
+    data: dict[str, Any] = cursor.data()
+    return data
+
+
+def _frame(shape: Shape, spec: Node | None, path: str) -> dict[str, Any]:
+    path = f"{path}.spec.frame"
+    frame = shape.mapping(spec.get("frame"), path) if spec is not None else None
+    if frame is None:
+        return {}
+    shape.strays(frame, path, (*_FRAME_NUMBERS, "process"), "frame")
+    for key in _FRAME_NUMBERS:
+        number = frame.get(key)
+        if number is not None:
+            _check_number(shape, number, f"{path}.{key}")
+    process = frame.get("process")
+    if process is not None and shape.text(process) not in _PROCESS:
+        word = shape.text(process)
+        message, hint = f"unknown process '{word}'", "use row or frame"
+        shape.findings.error(process, f"{path}.process", message, hint)
+    data: dict[str, Any] = frame.data()
+    return data
+
+
+def _either(node: Node, spec: Node | None, path: str, key: str) -> tuple[Node | None, str]:
+    """A key under `spec`, or beside it as older playbooks write it, and its path."""
+    found = spec.get(key) if spec is not None else None
+    return (found, f"{path}.spec.{key}") if found is not None else (node.get(key), f"{path}.{key}")
+
+
+def _check_number(shape: Shape, node: Node, path: str) -> None:
+    if type(node.value) is int and node.value > 0:
+        return
+    if node.is_text and ("{{" in node.raw or "{%" in node.raw):
+        return
+    name = path.rsplit(".", 1)[-1]
+    message = f"'{name}' must be a whole number above 0, or a template"
+    shape.findings.error(node, path, message)
