@@ -12,10 +12,41 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SIDE_EFFECTS = MappingProxyType({"noop": False, "http": True, "postgres": True, "python": True})
+SIDE_EFFECTS = MappingProxyType(
+    {
+        "http": True,
+        "noop": False,
+        "postgres": True,
+        "python": True,
+        "shell": True,
+    }
+)
 """Kind to whether running it twice may be seen from outside."""
 
 KNOWN_KINDS: frozenset[str] = frozenset(SIDE_EFFECTS)
+
+OUTSIDE_KINDS: frozenset[str] = frozenset(
+    {
+        "agent",
+        "container",
+        "ducklake",
+        "gateway",
+        "gcs",
+        "mcp",
+        "rhai",
+        "script",
+        "secrets",
+        "snowflake",
+        "subscription",
+        "wasm",
+    }
+)
+"""Kinds of other NoETL runtimes that need an account or a service of their own: never built in."""
+
+PLUGIN_HELP = (
+    "install a package with an entry point of that name in the group 'noetl_ray.tools', "
+    "whose object makes a tool of that kind"
+)
 
 
 def has_side_effects(kind: str) -> bool:
@@ -26,6 +57,13 @@ def has_side_effects(kind: str) -> bool:
 def unknown_kind_message(kind: str, known: Iterable[str] = KNOWN_KINDS) -> str:
     """Say that a kind is unknown, what was probably meant, and what exists."""
     names = sorted(known)
+    if kind in OUTSIDE_KINDS:
+        return outside_kind_message(kind)
     near = difflib.get_close_matches(kind.lower(), names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"unknown tool kind {kind!r}{hint} (known kinds: {', '.join(names)})"
+
+
+def outside_kind_message(kind: str) -> str:
+    """Say that a kind is not built in, and how to add it."""
+    return f"the tool kind {kind!r} is not built in; to have it, {PLUGIN_HELP}"

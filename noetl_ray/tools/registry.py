@@ -101,13 +101,14 @@ def default_registry(
 
     Args:
         python_processes: How many processes run user Python at once.
-        base_env: Environment of this process; user Python gets an allowlist of it only.
+        base_env: Environment of this process; user Python and commands get an allowlist of it only.
         script_root: Folder that ``script`` files of python tasks lie in; None refuses files.
     """
     from noetl_ray.tools.http import HttpTool
     from noetl_ray.tools.noop import NoopTool
     from noetl_ray.tools.postgres import PostgresTool
     from noetl_ray.tools.python import PythonTool
+    from noetl_ray.tools.shell import ShellTool
 
     registry = ToolRegistry()
     registry.register(NoopTool())
@@ -116,4 +117,5 @@ def default_registry(
     )
     registry.register(HttpTool())
     registry.register(PostgresTool())
+    registry.register(ShellTool(base_env=base_env or {}))
     return registry

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from noetl_ray.errors import ToolError
-from noetl_ray.tools.kinds import KNOWN_KINDS, has_side_effects
+from noetl_ray.tools.kinds import KNOWN_KINDS, OUTSIDE_KINDS, PLUGIN_HELP, has_side_effects
 from noetl_ray.tools.noop import NoopTool
 from noetl_ray.tools.port import ToolContext, ToolResult
 from noetl_ray.tools.registry import ENTRY_POINT_GROUP, ToolRegistry, default_registry
@@ -56,6 +56,23 @@ def test_an_unknown_kind_says_what_was_probably_meant():
     with pytest.raises(ToolError, match="did you mean 'noop'") as caught:
         registry.get("nop")
     assert caught.value.kind == "schema"
+
+
+@pytest.mark.parametrize("kind", sorted(OUTSIDE_KINDS))
+def test_a_kind_that_needs_an_account_says_how_to_add_it(kind):
+    with pytest.raises(ToolError) as caught:
+        ToolRegistry(plugins=[]).get(kind)
+    assert caught.value.message == (
+        f"the tool kind {kind!r} is not built in; to have it, install a package with an entry "
+        "point of that name in the group 'noetl_ray.tools', whose object makes a tool of that kind"
+    )
+    assert caught.value.kind == "schema"
+    assert PLUGIN_HELP.count(ENTRY_POINT_GROUP) == 1
+    assert kind not in KNOWN_KINDS
+
+
+def test_a_plugin_may_bring_a_kind_that_is_not_built_in(point):
+    assert ToolRegistry(plugins=[point("gcs")]).kinds() == {"gcs"}
 
 
 def test_a_kind_is_registered_once():
