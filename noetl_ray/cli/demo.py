@@ -19,7 +19,7 @@ import httpx
 import noetl_ray
 from noetl_ray.cli.context import COMPLETED, open_client, read_input
 from noetl_ray.cli.render import data_table, steps_of
-from noetl_ray.cli.run import started_gateway, watch
+from noetl_ray.cli.run import started_gateway, submit_and_watch
 from noetl_ray.errors import InternalError, NoetlError, UsageError
 
 if TYPE_CHECKING:
@@ -95,12 +95,14 @@ async def _run(
     context: Context, gateway: Gateway, text: str, api_url: str
 ) -> tuple[int, dict[str, Any]]:
     async with open_client(context, gateway) as client:
-        started = await client.submit(playbook=text, workload={"api_url": api_url})
-        execution_id = started.execution_id
-        context.say(f"execution {execution_id}")
-        code, status = await watch(context, client, execution_id, timeout_s=DEMO_TIMEOUT_S)
+
+        async def submit() -> int:
+            started = await client.submit(playbook=text, workload={"api_url": api_url})
+            return started.execution_id
+
+        code, status = await submit_and_watch(context, client, submit(), timeout_s=DEMO_TIMEOUT_S)
         if code == COMPLETED and not context.json:
-            await _show_rows(context, client, execution_id, status)
+            await _show_rows(context, client, int(status["execution_id"]), status)
         return code, status
 
 

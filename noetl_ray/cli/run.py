@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +24,23 @@ from noetl_ray.cli.context import (
     open_client,
     read_input,
 )
+from noetl_ray.cli.interrupts import counted, unbroken
 from noetl_ray.cli.render import is_terminal, plain, status_of, status_view, step_lines
 from noetl_ray.cli.setup import checked_playbook
-from noetl_ray.errors import LogUnavailableError, NotFoundError, StoreUnavailableError, UsageError
+from noetl_ray.errors import (
+    ConflictError,
+    LogUnavailableError,
+    NotFoundError,
+    StoreUnavailableError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Coroutine, Iterator
 
     from noetl_ray.cli.context import Context
+    from noetl_ray.cli.interrupts import Presses
     from noetl_ray.client import Client
 
 POLL_S = 0.25
@@ -80,7 +87,7 @@ def started_gateway(context: Context) -> Iterator[Gateway]:
         # `up` may have found a set that someone else started meanwhile: that one stays.
         if made.started:
             context.say("stopping the local set")
-            with _unbroken():
+            with unbroken():
                 local.down(made.data_dir)
 
 
@@ -114,20 +121,30 @@ def workload_of(args: argparse.Namespace) -> dict[str, Any]:
     return workload
 
 
-async def watch(
-    context: Context, client: Client, execution_id: int, *, timeout_s: float | None = None
+async def submit_and_watch(
+    context: Context,
+    client: Client,
+    submitting: Coroutine[Any, Any, int],
+    *,
+    timeout_s: float | None = None,
 ) -> tuple[int, dict[str, Any]]:
     """Show an execution until it ends; returns the exit code and the last status."""
-    watcher = _Watcher(context, client, execution_id, timeout_s)
-    with watcher.view, _interrupts(watcher):
-        return await watcher.watch()
+    with counted() as presses:
+        execution_id = await presses.bear(submitting)
+        context.say(f"execution {execution_id}")
+        watcher = _Watcher(context, client, execution_id, timeout_s, presses)
+        with watcher.view:
+            return await watcher.watch()
 
 
 async def _run(context: Context, gateway: Gateway, text: str, workload: dict[str, Any]) -> int:
     async with open_client(context, gateway) as client:
-        execution_id = await _submit(context, client, text, workload)
-        context.say(f"execution {execution_id}")
-        code, status = await watch(context, client, execution_id, timeout_s=context.args.timeout)
+        code, status = await submit_and_watch(
+            context,
+            client,
+            _submit(context, client, text, workload),
+            timeout_s=context.args.timeout,
+        )
     if context.json:
         context.emit(status)
     return code
@@ -148,7 +165,12 @@ class _Watcher:
     """One execution being watched: what was seen, and what the person asked for meanwhile."""
 
     def __init__(
-        self, context: Context, client: Client, execution_id: int, timeout_s: float | None
+        self,
+        context: Context,
+        client: Client,
+        execution_id: int,
+        timeout_s: float | None,
+        presses: Presses,
     ) -> None:
         self._context = context
         self._client = client
@@ -157,37 +179,30 @@ class _Watcher:
         self._timeout_s = timeout_s
         self._status: dict[str, Any] = {"execution_id": str(execution_id), "status": "SUBMITTED"}
         self._answered = self._began
-        self._presses = 0
-        self._woken = asyncio.Event()
+        self._presses = presses
         self._cancelled_at: float | None = None
+        self._cancel_arrived = False
         self._live: Live | None = None
         if context.err.is_terminal and not context.json:
             self._live = Live(console=context.err, refresh_per_second=8, transient=False)
         self.view: contextlib.AbstractContextManager[Any] = self._live or contextlib.nullcontext()
-
-    def press(self) -> None:
-        """Ctrl-C."""
-        self._presses += 1
-        self._woken.set()
 
     async def watch(self) -> tuple[int, dict[str, Any]]:
         while True:
             await self._look()
             if is_terminal(self._status):
                 return self._ended()
-            if self._presses >= 2:
+            if self._presses.count >= 2:
                 self._say_left("left at once")
                 return INTERRUPTED, self._status
-            if self._presses and self._cancelled_at is None:
+            if self._presses.count:
                 await self._cancel("interrupted from the command line")
-            if self._timed_out() and self._cancelled_at is None:
+            elif self._timed_out():
                 await self._cancel(f"not done after {self._timeout_s:g} s")
             if self._cancelled_at is not None and _since(self._cancelled_at) > CANCEL_WAIT_S:
                 self._say_left(f"not stopped yet after {CANCEL_WAIT_S:g} s")
-                return (INTERRUPTED if self._presses else FAILED), self._status
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), POLL_S)
-            self._woken.clear()
+                return (INTERRUPTED if self._presses.count else FAILED), self._status
+            await self._presses.pause(POLL_S)
 
     async def _look(self) -> None:
         try:
@@ -207,12 +222,20 @@ class _Watcher:
         self._status = status
 
     async def _cancel(self, reason: str) -> None:
-        self._cancelled_at = time.monotonic()
-        self._context.say(
-            f"cancelling execution {self._id} ({reason}); Ctrl-C again leaves at once"
-        )
-        with contextlib.suppress(LogUnavailableError, StoreUnavailableError):
+        if self._cancelled_at is None:
+            self._cancelled_at = time.monotonic()
+            self._context.say(
+                f"cancelling execution {self._id} ({reason}); Ctrl-C again leaves at once"
+            )
+        if self._cancel_arrived:
+            return
+        # A gateway that restarts, or does not know the execution yet, is asked again next time;
+        # one that says it has ended will show so.
+        with contextlib.suppress(
+            ConflictError, LogUnavailableError, NotFoundError, StoreUnavailableError
+        ):
             await self._client.cancel(self._id, reason)
+            self._cancel_arrived = True
 
     def _ended(self) -> tuple[int, dict[str, Any]]:
         if self._live is not None:
@@ -222,7 +245,7 @@ class _Watcher:
         word = status_of(self._status)
         if word == "COMPLETED":
             return COMPLETED, self._status
-        return (INTERRUPTED if self._presses else FAILED), self._status
+        return (INTERRUPTED if self._presses.count else FAILED), self._status
 
     def _say_left(self, why: str) -> None:
         asked = "was asked to stop" if self._cancelled_at is not None else "goes on"
@@ -232,27 +255,6 @@ class _Watcher:
 
     def _timed_out(self) -> bool:
         return self._timeout_s is not None and _since(self._began) > self._timeout_s
-
-
-@contextlib.contextmanager
-def _interrupts(watcher: _Watcher) -> Iterator[None]:
-    """Ctrl-C becomes a request to the watcher instead of an exception anywhere."""
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, watcher.press)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
-
-
-@contextlib.contextmanager
-def _unbroken() -> Iterator[None]:
-    """No Ctrl-C in here: stopping half a set would leave processes behind."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _since(moment: float) -> float:

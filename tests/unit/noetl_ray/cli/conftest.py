@@ -36,8 +36,13 @@ class StubGateway:
         self.ends_on_cancel = True
         self.outages = 0
         """How many answers are refused as unavailable before the next good one."""
+        self.cancel_refusals = 0
+        """How many cancels are answered as of an execution not known yet."""
         self.cancelled = threading.Event()
         self.looked = threading.Event()
+        self.submitting = threading.Event()
+        self.may_submit = threading.Event()
+        self.may_submit.set()
         self.looks = 0
 
     def asked(self, method: str, path: str) -> list[Any]:
@@ -74,7 +79,13 @@ class StubGateway:
             return 503, {"error": {"code": "store_unavailable", "message": "restarting"}}
         at = f"/api/executions/{ID}"
         if method == "POST" and where.path == f"{at}/cancel":
+            if self.cancel_refusals:
+                self.cancel_refusals -= 1
+                return 404, {"error": {"code": "not_found", "message": "not known yet"}}
             self.cancelled.set()
+        if method == "POST" and where.path == "/api/execute":
+            self.submitting.set()
+            self.may_submit.wait(20)
         table: dict[tuple[str, str], Any] = {
             ("POST", "/api/execute"): lambda: {"execution_id": str(ID), "warnings": ["old key"]},
             ("POST", f"{at}/rerun"): lambda: {"execution_id": str(ID + 1)},

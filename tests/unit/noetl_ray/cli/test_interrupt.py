@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ WAIT_S = 20
 
 @pytest.fixture
 def start(gateway: Any, folder: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
-    """Start ``run`` and wait until it watches the execution."""
+    """Start ``run`` and wait until it watches the execution, or its submit is held up."""
     made: list[subprocess.Popen[str]] = []
 
     def run() -> subprocess.Popen[str]:
@@ -31,7 +32,8 @@ def start(gateway: Any, folder: Path) -> Iterator[Callable[[], subprocess.Popen[
             text=True,
         )
         made.append(process)
-        assert gateway.looked.wait(WAIT_S)
+        moment = gateway.looked if gateway.may_submit.is_set() else gateway.submitting
+        assert moment.wait(WAIT_S)
         return process
 
     yield run
@@ -65,3 +67,33 @@ def test_twice_leaves_at_once(gateway: Any, start: Any) -> None:
     assert "left at once" in err
     assert "was asked to stop" in err
     assert "Traceback" not in err
+
+
+def test_once_while_the_submit_is_under_way_cancels_what_comes_of_it(
+    gateway: Any, start: Any
+) -> None:
+    gateway.statuses = ["RUNNING"]
+    gateway.cancel_refusals = 2
+    gateway.may_submit.clear()
+    process = start()
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    assert process.poll() is None
+    gateway.may_submit.set()
+    _, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 130, err
+    assert gateway.cancelled.is_set()
+    assert "CANCELLED" in err
+    assert "Traceback" not in err
+
+
+def test_twice_while_the_submit_is_under_way_leaves(gateway: Any, start: Any) -> None:
+    gateway.may_submit.clear()
+    process = start()
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    _, err = process.communicate(timeout=WAIT_S)
+    gateway.may_submit.set()
+    assert process.returncode == 130, err
+    assert err == "interrupted\n"
