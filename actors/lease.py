@@ -109,6 +109,14 @@ class WorkerLease:
             except VersionConflictError:
                 await self._reread()
 
+    async def check(self) -> None:
+        """Ask the log, without writing, whether this incarnation is still a member.
+
+        Raises:
+            LeaseLostError: this incarnation was declared lost.
+        """
+        await self._reread()
+
     async def leave(self) -> None:
         """Say goodbye, unless somebody did it already."""
         try:

@@ -26,7 +26,7 @@ from actors.messages import (
     encode,
     heard_subject,
 )
-from noetl_ray.errors import NoetlError, VersionConflictError
+from noetl_ray.errors import LogError, NoetlError, VersionConflictError
 from noetl_ray.hints.port import ANNOUNCE, offer_subject
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ class Worker:
 
     async def step(self) -> None:
         """Announce that this incarnation lives; begin anew when it was declared lost."""
+        await self._notice_loss()
         if self._lost:
             await self._begin_anew()
         announcement = Announcement(
@@ -116,6 +117,17 @@ class Worker:
         )
         await self._p.hints.send(ANNOUNCE, encode(announcement))
         await self._p.clock.sleep(self._announce_s)
+
+    async def _notice_loss(self) -> None:
+        """Learn of a verdict even with nothing to run: nobody offers a lost worker anything."""
+        if self._lost or self._lease.valid:
+            return
+        try:
+            await self._lease.check()
+        except LeaseLostError:
+            self._lost = True
+        except LogError as error:
+            _log.info("cannot ask about the lease yet: %s", error)
 
     async def stop(self) -> None:
         """Leave: stop taking offers, drop what runs (the log has it), say goodbye."""

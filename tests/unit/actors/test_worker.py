@@ -173,6 +173,32 @@ workflow:
 
 
 @simulated
+async def test_p22_an_idle_worker_declared_lost_learns_of_it_and_comes_back(rig: Rig) -> None:
+    """Nobody offers a lost worker anything, so no command would ever tell it."""
+    rig.cluster()
+    await rig.clock.sleep(5)
+    rig.loop.freeze("w1")
+    await rig.until(lambda: rig.events(EventType.WORKER_LOST))
+    rig.loop.thaw("w1")
+    execution_id = await rig.submit(ONE % 0)
+    assert (await rig.ended(execution_id, within_s=5)).status == "COMPLETED"
+    incarnations = [e.payload["incarnation"] for e in rig.events(EventType.WORKER_JOINED)]
+    assert incarnations == ["i1", "i1.2"]
+
+
+@simulated
+async def test_p22_without_a_keeper_an_idle_worker_writes_nothing(rig: Rig) -> None:
+    async def down(subject: str, record: Any) -> None:
+        raise LogUnavailableError(DOWN)
+
+    rig.start("w1", rig.worker())
+    await rig.clock.sleep(1)
+    rig.on_append = down
+    await rig.clock.sleep(1000)
+    assert len(rig.events()) == 1
+
+
+@simulated
 async def test_p22_a_new_incarnation_takes_over_at_once(rig: Rig) -> None:
     rig.cluster()
     await rig.clock.sleep(1)
