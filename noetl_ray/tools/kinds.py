@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SIDE_EFFECTS = MappingProxyType(
     {
+        "duckdb": True,
         "http": True,
         "noop": False,
         "postgres": True,

@@ -96,6 +96,7 @@ def default_registry(
     python_processes: int,
     base_env: Mapping[str, str] | None = None,
     script_root: Path | None = None,
+    data_root: Path | None = None,
 ) -> ToolRegistry:
     """The built-in kinds. Nothing is started or connected until a task needs it.
 
@@ -103,7 +104,9 @@ def default_registry(
         python_processes: How many processes run user Python at once.
         base_env: Environment of this process; user Python and commands get an allowlist of it only.
         script_root: Folder that ``script`` files of python tasks lie in; None refuses files.
+        data_root: Folder that files of other tasks lie in, such as databases; None refuses files.
     """
+    from noetl_ray.tools.duckdb import DuckdbTool
     from noetl_ray.tools.http import HttpTool
     from noetl_ray.tools.noop import NoopTool
     from noetl_ray.tools.postgres import PostgresTool
@@ -117,5 +120,6 @@ def default_registry(
     )
     registry.register(HttpTool())
     registry.register(PostgresTool())
+    registry.register(DuckdbTool(data_root=data_root))
     registry.register(ShellTool(base_env=base_env or {}))
     return registry
