@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from actors.messages import Offer, encode
@@ -107,7 +108,7 @@ class Dispatcher:
             if state is not None and command is not None and claim is not None:
                 task = asyncio.create_task(self._claim(state, command, claim, released=None))
                 self._claiming[command_id] = task
-                task.add_done_callback(lambda done, name=command_id: self._claimed(name, done))
+                task.add_done_callback(partial(self._claimed, command_id))
 
     async def stop(self) -> None:
         """Let go; state has everything."""
