@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from noetl_ray.dsl.parse import parse_playbook
 from noetl_ray.errors import ConflictError, NotFoundError, VersionConflictError
+from noetl_ray.events.canonical import sha256_hex
 from noetl_ray.events.types import AggregateType, EventType
 from noetl_ray.locator.resource import payload_locator
 from noetl_ray.payloads.content import get_payload, put_payload
@@ -20,6 +21,7 @@ from noetl_ray.wal.subjects import catalog_subject
 
 if TYPE_CHECKING:
     from noetl_ray.dsl.model import Playbook
+    from noetl_ray.events.envelope import PayloadRef
     from noetl_ray.scope import Scope
     from noetl_ray.wal.port import Recorded
 
@@ -60,15 +62,19 @@ async def register_playbook(ports: SubmitPorts, scope: Scope, source: str) -> Ca
     Raises:
         PlaybookError: the text is not a playbook that can be run.
     """
-    playbook = parse_playbook(source)
     data = source.encode()
-    reference = await put_payload(ports.objects, ports.placement, scope, data, MEDIA_PLAYBOOK)
+    # A text held here was parsed and stored before: the digest is the content.
+    held = ports.playbooks.get(scope, sha256_hex(data))
+    playbook = held or parse_playbook(source)
+    reference = None if held else await _store(ports, scope, data)
     subject = catalog_subject(scope, playbook.path)
     for _ in range(REGISTER_TRIES_MAX):
         newest = await _newest(ports, scope, playbook.path)
         if newest is not None and newest.digest == playbook.digest:
             ports.playbooks.put(scope, playbook)
             return newest
+        if reference is None:
+            reference = await _store(ports, scope, data)
         version = newest.version + 1 if newest else 1
         record = ports.record(
             scope,
@@ -152,6 +158,10 @@ async def load_playbook(ports: SubmitPorts, scope: Scope, digest: str) -> Playbo
     playbook = parse_playbook(data.decode())
     ports.playbooks.put(scope, playbook)
     return playbook
+
+
+async def _store(ports: SubmitPorts, scope: Scope, data: bytes) -> PayloadRef:
+    return await put_payload(ports.objects, ports.placement, scope, data, MEDIA_PLAYBOOK)
 
 
 async def _newest(ports: SubmitPorts, scope: Scope, path: str) -> CatalogEntry | None:

@@ -88,7 +88,12 @@ async def submit_execution(
         UsageError: what is asked contradicts itself.
     """
     _check(asked)
-    entry = await _choose(ports, scope, asked)
+    return await _submit(ports, scope, project_id, asked, await _choose(ports, scope, asked))
+
+
+async def _submit(
+    ports: SubmitPorts, scope: Scope, project_id: str, asked: Submission, entry: CatalogEntry
+) -> Submitted:
     given = _canonical(asked.workload)
     workload, data = asked.workload, given
     if not asked.merged:
@@ -140,14 +145,20 @@ async def submit_many(
 ) -> list[Submitted | NoetlError]:
     """Submit a batch with concurrent appends; each answer stands at its question's place.
 
-    One bad item does not spoil the others: its place holds its error.
+    One bad item does not spoil the others: its place holds its error. A playbook that many items
+    name is looked up once for all of them.
     """
     gate = asyncio.Semaphore(APPENDS_AT_ONCE_MAX)
+    choices: dict[tuple[object, ...], asyncio.Task[CatalogEntry]] = {}
 
     async def one(item: Submission) -> Submitted | NoetlError:
         async with gate:
             try:
-                return await submit_execution(ports, scope, project_id, item)
+                _check(item)
+                named = (item.path, item.version, item.digest, item.source)
+                if named not in choices:
+                    choices[named] = asyncio.create_task(_choose(ports, scope, item))
+                return await _submit(ports, scope, project_id, item, await choices[named])
             except NoetlError as error:
                 return error
 

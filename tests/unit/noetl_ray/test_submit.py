@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from noetl_ray.clock import SystemClock
+from noetl_ray.dsl.parse import parse_playbook
 from noetl_ray.errors import (
     ConflictError,
     NotFoundError,
@@ -26,6 +27,7 @@ from noetl_ray.submit import (
     SubmitPorts,
     Submitted,
     cancel_execution,
+    catalog,
     find_playbook,
     load_playbook,
     register_playbook,
@@ -111,6 +113,36 @@ async def test_a_bad_playbook_leaves_no_trace():
     with pytest.raises(PlaybookError):
         await register_playbook(ports, HOME, "kind: Playbook")
     assert await all_records(ports) == []
+
+
+class CountingObjects(MemoryObjects):
+    """Counts what is asked of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = 0
+
+    async def info(self, key):
+        self.asked += 1
+        return await super().info(key)
+
+
+@pytest.mark.asyncio
+async def test_a_text_is_parsed_and_stored_once(monkeypatch):
+    parsed = []
+
+    def parse(source, **more):
+        parsed.append(source)
+        return parse_playbook(source, **more)
+
+    monkeypatch.setattr(catalog, "parse_playbook", parse)
+    ports = make_ports(objects=CountingObjects())
+    for _ in range(3):
+        await submit_execution(ports, HOME, "default", Submission(source=text()))
+    assert len(parsed) == ports.objects.asked == 1
+    await submit_execution(ports, HOME, "default", Submission(source=text(greeting="ho")))
+    again = await register_playbook(ports, HOME, text())
+    assert (len(parsed), again.version, again.created) == (2, 3, True)
 
 
 @pytest.mark.asyncio
@@ -227,6 +259,31 @@ async def test_many_keep_their_order_and_their_errors():
     assert isinstance(missing, NotFoundError)
     assert isinstance(third, Submitted)
     assert first.execution_id != third.execution_id
+
+
+class CountingLog(MemoryLog):
+    """Counts look-ups of last records."""
+
+    def __init__(self):
+        super().__init__(SystemClock())
+        self.looks = 0
+
+    async def last(self, subject):
+        self.looks += 1
+        return await super().last(subject)
+
+
+@pytest.mark.asyncio
+async def test_a_batch_looks_each_playbook_up_once():
+    ports = make_ports(CountingLog())
+    entry = await register_playbook(ports, HOME, text())
+    ports.log.looks = 0
+    asked = [Submission(path="t/hello")] * 50 + [Submission(path="t/none")] * 50
+    found = await submit_many(ports, HOME, "default", asked)
+    assert ports.log.looks == 2
+    assert {each.playbook["digest"] for each in found[:50]} == {entry.digest}
+    assert len({each.execution_id for each in found[:50]}) == 50
+    assert all(isinstance(each, NotFoundError) for each in found[50:])
 
 
 @pytest.mark.asyncio
