@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from noetl_ray.dsl.model import Playbook
 
 _NOTHING: frozenset[str] = frozenset()
@@ -64,3 +66,44 @@ class StepGraph:
                 seen.add(step)
                 stack.extend(self._next[step])
         return frozenset(seen)
+
+
+def components(targets: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """The strongly connected groups of a graph, each node in exactly one; without recursion.
+
+    Every target must be a node itself.
+    """
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    open_nodes: list[str] = []
+    is_open: set[str] = set()
+    groups: list[list[str]] = []
+    for root in targets:
+        if root in number:
+            continue
+        work: list[tuple[str, Iterator[str]]] = [(root, iter(targets[root]))]
+        number[root] = lowest[root] = len(number)
+        open_nodes.append(root)
+        is_open.add(root)
+        while work:
+            node, rest = work[-1]
+            child = next(rest, None)
+            if child is None:
+                work.pop()
+                if work:
+                    parent = work[-1][0]
+                    lowest[parent] = min(lowest[parent], lowest[node])
+                if lowest[node] == number[node]:
+                    group = [open_nodes.pop()]
+                    while group[-1] != node:
+                        group.append(open_nodes.pop())
+                    is_open.difference_update(group)
+                    groups.append(group)
+            elif child not in number:
+                number[child] = lowest[child] = len(number)
+                open_nodes.append(child)
+                is_open.add(child)
+                work.append((child, iter(targets[child])))
+            elif child in is_open:
+                lowest[node] = min(lowest[node], number[child])
+    return groups

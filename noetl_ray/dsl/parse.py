@@ -1,6 +1,6 @@
 """From playbook text to a Playbook, or to the list of everything that is wrong with it.
 
-Owns the document's own keys and what only the whole shows: missing targets, steps nobody reaches.
+Owns the document's own keys.
 Never raises anything but PlaybookError, whatever the text.
 """
 
@@ -10,7 +10,7 @@ import hashlib
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from noetl_ray.dsl.graph import StepGraph
+from noetl_ray.dsl.flow import check_graph
 from noetl_ray.dsl.model import Playbook, Step
 from noetl_ray.dsl.problems import Findings, Problem, playbook_error
 from noetl_ray.dsl.shape import Shape
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 KINDS: frozenset[str] = frozenset({"python", "http", "postgres", "noop"})
 """The tool kinds of this version."""
-END = "end"
-"""An arc to this name ends its branch when no step has it."""
 
 _VERSIONS = ("noetl.io/v2", "noetl.io/v10")
 _DOCUMENT_KINDS = ("Playbook", "Agent")
@@ -110,7 +108,7 @@ def _document(shape: Shape, root: Node, text: str) -> Playbook | None:
         source=text,
         description=description,
     )
-    _check_graph(shape, playbook)
+    check_graph(shape, playbook)
     return playbook
 
 
@@ -188,19 +186,3 @@ def _entry(shape: Shape, root: Node, steps: dict[str, Step]) -> str:
     if entry in steps:
         return str(entry)
     return "start" if "start" in steps else next(iter(steps))
-
-
-def _check_graph(shape: Shape, playbook: Playbook) -> None:
-    for step in playbook.steps.values():
-        for arc in step.arcs:
-            if arc.step in playbook.steps or arc.step == END:
-                continue
-            message = f"the arc from '{step.name}' leads to '{arc.step}', which does not exist"
-            hint = shape.findings.near(arc.step, playbook.steps)
-            shape.findings.error(arc.at, shape.paths[arc.at.line, arc.at.column], message, hint)
-    reached = StepGraph(playbook).reachable(playbook.entry) | {playbook.entry}
-    for step in playbook.steps.values():
-        if step.name not in reached:
-            path = shape.paths[step.at.line, step.at.column]
-            message = f"the step '{step.name}' is never reached from '{playbook.entry}'"
-            shape.findings.warning(step.at, path, message)

@@ -1,22 +1,19 @@
-"""From `workflow:` items to steps: what runs, when it may, where it goes (sections 4 and 10)."""
+"""From `workflow:` items to steps: what runs and when it may (section 4)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from noetl_ray.dsl.arcs import read_next
 from noetl_ray.dsl.loops import read_loop
-from noetl_ray.dsl.model import Arc, Rule, Step
+from noetl_ray.dsl.model import Rule, Step
 from noetl_ray.dsl.shape import Shape, place
 from noetl_ray.dsl.tasks import read_tasks, rule_parts
 
 if TYPE_CHECKING:
     from noetl_ray.dsl.source import Node
 
-Mode = Literal["exclusive", "inclusive"]
-
-_MODES = ("exclusive", "inclusive")
-_NO_MATCH = ("complete", "quiet")
 _STEP_KEYS = (
     "step", "desc", "description", "input", "args", "loop", "tool", "set", "set_ctx", "set_iter",
     "next", "spec", "output", "when", "timeout", "vars", "case", "sink", "retry", "pagination",
@@ -24,8 +21,6 @@ _STEP_KEYS = (
 _TEMPLATED = (
     "tool", "next", "set", "set_ctx", "set_iter", "input", "args", "when", "spec", "loop",
 )  # fmt: skip
-_ARC_KEYS = ("step", "when", "cond", "set", "set_ctx", "set_iter", "args", "desc")
-_NEXT_KEYS = ("spec", "arcs", "mode", "step", "when", "cond", "set", "args", "desc")
 _REFUSED = {
     "case": "use next.arcs, or spec.policy.rules of the tool",
     "sink": "add a task that saves the result",
@@ -51,7 +46,7 @@ def read_step(shape: Shape, node: Node, path: str) -> Step | None:
     output = shape.data(node.get("output"), f"{path}.output")
     if output:
         tasks = tuple(task if task.output else replace(task, output=output) for task in tasks)
-    arcs, mode = _next(shape, node.get("next"), f"{path}.next")
+    arcs, mode = read_next(shape, node, path)
     step = Step(
         name=name or "",
         tasks=tasks,
@@ -110,84 +105,3 @@ def _admit(shape: Shape, spec: Node | None, path: str) -> tuple[Rule, ...]:
             continue
         rules.append(Rule(when=when, do="continue" if allow.value else "fail"))
     return tuple(rules)
-
-
-def _next(shape: Shape, node: Node | None, path: str) -> tuple[tuple[Arc, ...], Mode]:
-    """The arcs and how they are chosen, from any of the shapes of section 10."""
-    if node is None:
-        return (), "exclusive"
-    if node.is_list:
-        names_only = bool(node.value) and not any(item.is_map for item in node.value)
-        mode: Mode = "inclusive" if names_only else "exclusive"
-        return _arcs(shape, node.value, path, mode), mode
-    if not node.is_map:
-        return _arcs(shape, [node], path, "exclusive", alone=True), "exclusive"
-    if node.get("arcs") is None and node.get("step") is not None:
-        return _arcs(shape, [node], path, "exclusive", alone=True), "exclusive"
-    shape.slips(node, path, _NEXT_KEYS, "next")
-    mode = _mode(shape, node, path)
-    items = shape.items(node.get("arcs"), f"{path}.arcs")
-    return _arcs(shape, items, f"{path}.arcs", mode), mode
-
-
-def _mode(shape: Shape, node: Node, path: str) -> Mode:
-    spec = shape.mapping(node.get("spec"), f"{path}.spec")
-    holder, where = (spec, f"{path}.spec") if spec is not None else (node, path)
-    quiet = holder.get("on_no_match")
-    if quiet is not None and shape.text(quiet) not in _NO_MATCH:
-        hint = shape.findings.near(shape.text(quiet), _NO_MATCH) or "use complete or quiet"
-        message = f"unknown on_no_match '{shape.text(quiet)}'"
-        shape.findings.warning(quiet, f"{where}.on_no_match", message, hint)
-    found = holder.get("mode") or node.get("mode")
-    if found is None or shape.text(found) == "exclusive":
-        return "exclusive"
-    if shape.text(found) != "inclusive":
-        hint = shape.findings.near(shape.text(found), _MODES) or "use exclusive or inclusive"
-        message = f"unknown mode '{shape.text(found)}'"
-        shape.findings.error(found, f"{where}.mode", message, hint)
-    return "inclusive"
-
-
-def _arcs(
-    shape: Shape, items: list[Node], path: str, mode: Mode, *, alone: bool = False
-) -> tuple[Arc, ...]:
-    arcs: list[Arc] = []
-    closed = False
-    for index, item in enumerate(items):
-        where = path if alone else f"{path}[{index}]"
-        arc = _arc(shape, item, where)
-        if arc is None:
-            continue
-        if closed:
-            message = f"the arc to '{arc.step}' is never taken: one before it always matches"
-            shape.findings.warning(item, where, message, "put the arc without 'when' last")
-        closed = closed or (mode == "exclusive" and arc.when is None)
-        arcs.append(arc)
-    return tuple(arcs)
-
-
-def _arc(shape: Shape, item: Node, path: str) -> Arc | None:
-    if not item.is_map:
-        name = shape.name(item)
-        if name is None:
-            shape.findings.error(item, path, "an arc must name a step")
-            return None
-        shape.paths[item.line, item.column] = path
-        return Arc(step=name, at=place(item))
-    shape.slips(item, path, _ARC_KEYS, "arc")
-    target = item.get("step")
-    name = shape.name(target)
-    if target is None or name is None:
-        hint = next((h for h in (shape.findings.near(k, ("step",)) for k in item.value) if h), "")
-        shape.findings.error(item, path, "the arc has no 'step'", hint)
-        return None
-    shape.paths[target.line, target.column] = f"{path}.step"
-    key = "when" if item.get("when") is not None else "cond"
-    args = shape.data(item.get("args"), f"{path}.args")
-    return Arc(
-        step=name,
-        when=shape.condition(item.get(key), f"{path}.{key}"),
-        set={**args, **shape.assignments(item, path)},
-        args=args,
-        at=place(target),
-    )

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl_ray.dsl.graph import StepGraph
+from noetl_ray.dsl.graph import StepGraph, components
 from noetl_ray.dsl.model import Arc, Playbook, Step
 
 
@@ -82,3 +82,19 @@ def test_reach_is_the_closure_of_the_arcs(arcs: dict[str, str]) -> None:
         for source in made.upstreams(name):
             assert name in made.targets(source)
             assert source not in made.reachable(name)
+
+
+@given(_ARCS)
+def test_components_are_what_reaches_each_other(arcs: dict[str, str]) -> None:
+    made = graph(arcs)
+    groups = components({name: made.targets(name) for name in arcs})
+    assert sorted(name for group in groups for name in group) == sorted(arcs)
+    for group in groups:
+        for name in group:
+            others = {o for o in made.reachable(name) if name in made.reachable(o)}
+            assert others | {name} == set(group)
+
+
+def test_components_of_a_long_chain_need_no_recursion() -> None:
+    targets = {str(n): [str(n + 1)] for n in range(20_000)} | {"20000": ["0"]}
+    assert len(components(targets)) == 1

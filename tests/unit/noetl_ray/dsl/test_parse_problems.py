@@ -172,10 +172,6 @@ def test_steps_and_arcs(steps: str, expected: list[str]) -> None:
     ("body", "expected"),
     [
         (
-            "loop: {in: [1]}",
-            ["error 6:5 workflow[0].loop: 'loop' is not supported yet by this version"],
-        ),
-        (
             "vars: {a: 1}",
             ["error 6:5 workflow[0].vars: 'vars' is not supported yet by this version"],
         ),
