@@ -19,7 +19,7 @@ from noetl_ray.events.types import EventType
 from tests.chaos.conftest import PAYMENTS, ROWS, Arena, payment_key
 from tests.support.patient import ask_patiently, check_execution, ended, until
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 HOSTS = {
     "noetl/hot/0": ["conductor", "worker", "keeper"],

@@ -25,7 +25,7 @@ from tests.support.journal import records_of
 from tests.support.memory_set import running_memory_set
 from tests.support.patient import ask, ended
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 RUN_S = 60.0
 CLAIM_KEYS = frozenset({"worker_id", "incarnation", "lease_ms", "distance"})
