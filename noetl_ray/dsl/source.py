@@ -8,6 +8,7 @@ written; dates stay text.
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -46,6 +47,7 @@ _TYPED_TAGS = frozenset({_PREFIX + name for name in ("null", "bool", "int", "flo
 _SEQUENCE_TAGS = frozenset({None, "!", _PREFIX + "seq"})
 _MAPPING_TAGS = frozenset({None, "!", _PREFIX + "map"})
 _INT_BITS = 64
+_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
 class Node:
@@ -115,7 +117,7 @@ def read_source(text: str, findings: Findings) -> Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = _place(mark) if mark is not None else Place(line=1, column=1)
-        if at.line > text.count("\n") + 1:
+        if at.line > line_count(text):
             # The parser looks one line past the end of the text.
             at = _at_offset(text, len(text))
         findings.error(at, "", f"the YAML is broken: {error.problem or error.context}", _tip(error))
@@ -137,9 +139,16 @@ def _check_text(text: str) -> None:
         raise _RefusedError(_at_offset(text, error.start), msg) from None
 
 
+def line_count(text: str) -> int:
+    """How many lines a text has, broken where YAML breaks them."""
+    return 1 + sum(1 for _ in _BREAK.finditer(text))
+
+
 def _at_offset(text: str, offset: int) -> Place:
-    before = text[:offset]
-    return Place(line=before.count("\n") + 1, column=offset - (before.rfind("\n") + 1) + 1)
+    line, start = 1, 0
+    for found in _BREAK.finditer(text, 0, offset):
+        line, start = line + 1, found.end()
+    return Place(line=line, column=offset - start + 1)
 
 
 def _place(mark: Any) -> Place:

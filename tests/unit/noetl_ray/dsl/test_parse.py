@@ -5,11 +5,12 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from noetl_ray.dsl.model import Arc, Playbook, Rule, Step, Task
 from noetl_ray.dsl.parse import KINDS, check_playbook, parse_playbook
+from noetl_ray.dsl.source import line_count
 from noetl_ray.errors import PlaybookError
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: demo, path: team/demo}\n"
@@ -308,10 +309,12 @@ _LINES = st.lists(st.builds(lambda depth, word: "  " * depth + word, st.integers
 @given(
     st.one_of(st.text(), _LINES.map("\n".join), _LINES.map(lambda lines: HEAD + "\n".join(lines)))
 )
+@example("\x850")
+@example("\ra: [")
 @settings(max_examples=300, deadline=None)
 def test_any_text_gives_a_playbook_or_problems_with_lines(text: str) -> None:
     problems = check_playbook(text)
-    assert all(1 <= found.line <= text.count("\n") + 1 for found in problems)
+    assert all(1 <= found.line <= line_count(text) for found in problems)
     if any(found.severity == "error" for found in problems):
         with pytest.raises(PlaybookError) as caught:
             parse_playbook(text)

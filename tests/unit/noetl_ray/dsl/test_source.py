@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from noetl_ray.dsl.problems import Findings, Problem
-from noetl_ray.dsl.source import NODES_MAX, SOURCE_BYTES_MAX, Node, read_source
+from noetl_ray.dsl.source import NODES_MAX, SOURCE_BYTES_MAX, Node, line_count, read_source
 
 
 def read(text: str) -> tuple[Node | None, list[Problem]]:
@@ -153,3 +153,11 @@ def test_any_text_is_read_or_refused_with_a_line(text: str) -> None:
         assert all(problem.line >= 1 and problem.column >= 1 for problem in problems)
     elif node is not None:
         node.data()
+
+
+@pytest.mark.parametrize("mark", ["\n", "\r\n", "\r", "\x85", "\u2028", "\u2029"])
+def test_lines_are_counted_as_yaml_breaks_them(mark: str) -> None:
+    assert line_count(f"a: 1{mark}b: 2") == 2
+    node, _ = read(f"a: 1{mark}b: 2")
+    assert node is not None
+    assert node.value["b"].line == 2
