@@ -84,7 +84,6 @@ class MemorySet:
                 hints=self._hints,
                 programs=programs,
                 contexts=contexts,
-                results=self._results,
                 ids=self._ids,
                 clock=self.clock,
                 env={},
