@@ -16,6 +16,7 @@ SIDE_EFFECTS = MappingProxyType(
     {
         "duckdb": True,
         "http": True,
+        "nats": True,
         "noop": False,
         "postgres": True,
         "python": True,

@@ -108,6 +108,7 @@ def default_registry(
     """
     from noetl_ray.tools.duckdb import DuckdbTool
     from noetl_ray.tools.http import HttpTool
+    from noetl_ray.tools.nats_tool import NatsTool
     from noetl_ray.tools.noop import NoopTool
     from noetl_ray.tools.postgres import PostgresTool
     from noetl_ray.tools.python import PythonTool
@@ -121,5 +122,6 @@ def default_registry(
     registry.register(HttpTool())
     registry.register(PostgresTool())
     registry.register(DuckdbTool(data_root=data_root))
+    registry.register(NatsTool())
     registry.register(ShellTool(base_env=base_env or {}))
     return registry

@@ -140,6 +140,6 @@ async def test_the_default_kinds_agree_with_the_static_facts():
 def test_static_facts_load_no_driver():
     code = (
         "import sys, noetl_ray.tools.kinds, noetl_ray.tools.registry\n"
-        "sys.exit(any(m in sys.modules for m in ('httpx', 'asyncpg', 'duckdb')))"
+        "sys.exit(any(m in sys.modules for m in ('httpx', 'asyncpg', 'duckdb', 'nats')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0
