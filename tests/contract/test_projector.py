@@ -1,4 +1,4 @@
-"""The projector over a real Postgres: speed, restarts of the server, parity with memory."""
+"""The projector over a real Postgres: many events, restarts of the server, parity with memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from noetl_ray.wal.memory import MemoryLog
 
 pytestmark = pytest.mark.contract
 SCOPE = Scope()
-EVENTS_PER_SECOND_MIN = 5_000
 
 
 def projector_of(log, store, **more):
@@ -61,15 +60,12 @@ async def test_prj_3_ten_thousand_events_on_one_execution(postgres):
         await write.loop_item(7, index % 50, index)
     projector = projector_of(log, store)
     await projector.start()
-    started = time.perf_counter()
     await catch_up(projector, log)
-    rate = 10_000 / (time.perf_counter() - started)
     await projector.stop()
     row = await queries.execution(SCOPE, 7)
     assert (row.event_count, row.status) == (10_004, "RUNNING")
     summary = projector.summary()
     assert (summary["errors"], summary["fold_errors"], summary["stale"]) == (0, 0, 0)
-    assert rate > EVENTS_PER_SECOND_MIN
 
 
 @pytest.mark.asyncio
