@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actors.command_run import WorkerIdentity, WorkerPorts
-from actors.conductor import Conductor, ConductorPorts
+from actors.conductor import Conductor
 from actors.contexts import ContextStore
+from actors.deciding import ConductorPorts
 from actors.gateway import Gateway, open_gateway
 from actors.keeper import Keeper
 from actors.materializer import Materializer
@@ -104,7 +105,7 @@ class HostRuntime:
             await self._stack.aclose()
 
     async def _watch_generator(self, stopping: asyncio.Event) -> None:
-        """End the process when its id generator went to another: two would mint the same ids (P5)."""
+        """End the process when its id generator went to another (P5)."""
         while not stopping.is_set():
             if self._generator.lost:
                 msg = f"id generator {self._generator.number} was lost to another process"
@@ -285,6 +286,7 @@ def _conductor(
             hints=ports.hints,
             programs=ports.programs,
             contexts=ports.contexts,
+            results=ports.results,
             ids=ports.ids,
             clock=ports.clock,
             env=ports.env,

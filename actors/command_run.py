@@ -21,6 +21,7 @@ from actors.stamp import command_event
 from noetl_ray.clock import Clock
 from noetl_ray.credentials.port import Credential, CredentialStore
 from noetl_ray.dsl.template import Templates
+from noetl_ray.engine.loops import iteration_names
 from noetl_ray.engine.names import Names, step_value
 from noetl_ray.errors import LogUnavailableError, NoetlError, StoreError
 from noetl_ray.events.canonical import canonical_json, to_jsonable
@@ -109,6 +110,8 @@ class CommandRun:
         self._shown_secrets: set[str] = set()
         self._step: str = issued.payload["step"]
         self._visit: int = issued.payload["visit"]
+        self._iteration: dict[str, Any] | None = issued.payload.get("iteration")
+        self._loop_names: dict[str, Any] = {}
         self._logbook = Logbook(ports.tasklog, ports.clock, offer, self._scope, self._shown)
 
     async def run(self) -> None:
@@ -149,6 +152,8 @@ class CommandRun:
             steps=steps,
             env=self._p.env,
         )
+        if self._iteration is not None:
+            self._loop_names = iteration_names(self._iteration, context.get("item"))
         pipeline = Pipeline(
             program.playbook.steps[self._step],
             names,
@@ -157,6 +162,7 @@ class CommandRun:
             templates=self._p.templates,
             clock=self._p.clock,
             context_for=self._context_for,
+            iteration=self._loop_names,
         )
         return await pipeline.run()
 
@@ -209,7 +215,7 @@ class CommandRun:
             timeout_s=timeout_s,
             credential=self._credential,
             log=self._logbook.writer(task.label, attempt),
-            names=_plain(names) if wants_names else {},
+            names=_plain(names) if wants_names else dict(self._loop_names),
         )
 
     async def _credential(self, name: str) -> Credential:
@@ -234,7 +240,7 @@ class CommandRun:
             execution_id=issued.execution_id,
             step=self._step,
             frame=frame_coordinate(self._visit),
-            row=0,
+            row=self._iteration["index"] if self._iteration else 0,
             attempt=self._offer.attempt,
             version=1,
         )
@@ -247,6 +253,8 @@ class CommandRun:
         self, outcome: PipelineOutcome, result: dict[str, Any], error: dict[str, Any] | None
     ) -> list[Event]:
         base: dict[str, Any] = {"step": self._step, "visit": self._visit}
+        if self._iteration is not None:
+            base["index"] = self._iteration["index"]
         redactor, shown = self._redactor(), self._shown()
         warnings = list(outcome.warnings)
         wanted: list[tuple[EventType, dict[str, Any]]] = [

@@ -11,33 +11,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from actors.contexts import ContextStore
+from actors.deciding import ConductorPorts, Deciding
 from actors.dispatcher import Dispatcher
 from actors.fleet import Fleet
 from actors.messages import CANCEL, Nudge, encode
-from actors.programs import Programs
-from noetl_ray.clock import Clock
-from noetl_ray.engine.decide import decide
 from noetl_ray.engine.fold import fold
-from noetl_ray.engine.inputs import Decision, Inputs
-from noetl_ray.errors import NoetlError, VersionConflictError
-from noetl_ray.events.canonical import canonical_json
-from noetl_ray.events.envelope import Event, PayloadRef, Record, seal
+from noetl_ray.engine.state import wants_decision
+from noetl_ray.errors import EnvelopeError, NoetlError, VersionConflictError
 from noetl_ray.events.types import EventType
-from noetl_ray.hints.port import Hints
-from noetl_ray.ids import SnowflakeIds
-from noetl_ray.results.redact import has_credentials, mask_marked
-from noetl_ray.wal.port import Log, Recorded, Subscription
+from noetl_ray.wal.port import Recorded, Subscription
 from noetl_ray.wal.subjects import control_subject, shard_filter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from noetl_ray.engine.inputs import Decision
     from noetl_ray.engine.state import ExecutionState
+    from noetl_ray.events.envelope import Record
     from placement.offer import Place
 
 _log = logging.getLogger(__name__)
@@ -45,25 +37,9 @@ _log = logging.getLogger(__name__)
 BATCH_MAX = 512
 TURN_S = 0.25
 QUIET_S = 0.2
-CONTEXT_INLINE_MAX_BYTES = 48_000
-CONTEXTS_INLINE_MAX_BYTES = 400_000
-"""Contexts of one decision together, so that a wide fan-out fits one message."""
 ENDED_MAX = 50_000
 SWEEP_S = 1.0
 RETRY_S = 0.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConductorPorts:
-    """What a conductor works with."""
-
-    log: Log
-    hints: Hints
-    programs: Programs
-    contexts: ContextStore
-    ids: SnowflakeIds
-    clock: Clock
-    env: Mapping[str, str]
 
 
 class Conductor:
@@ -96,8 +72,8 @@ class Conductor:
             producer=producer,
             lease_ms=lease_ms,
         )
+        self._deciding = Deciding(ports, self._fleet, producer)
         self._ended: OrderedDict[int, None] = OrderedDict()
-        self._workloads: dict[int, dict[str, Any]] = {}
         self._driving: dict[int, asyncio.Task[None]] = {}
         self._again: set[int] = set()
         self._subscription: Subscription | None = None
@@ -129,6 +105,11 @@ class Conductor:
             execution_id = self._absorb(recorded)
             if execution_id:
                 self._kick(execution_id)
+                last = recorded.record.events[-1]
+                if last.event_type is EventType.EXECUTION_CANCELLED:
+                    # Whoever decided it has nudged the workers; a second nudge costs nothing (P23).
+                    nudge = Nudge(execution_id=execution_id)
+                    await self._p.hints.send(CANCEL, encode(nudge))
         self._dispatcher.serve()
         if self._p.clock.monotonic() - self._swept_at > SWEEP_S:
             await self._sweep()
@@ -206,7 +187,7 @@ class Conductor:
 
     def _forget(self, execution_id: int, state: ExecutionState) -> None:
         self._states.pop(execution_id, None)
-        self._workloads.pop(execution_id, None)
+        self._deciding.forget(execution_id)
         for command in state.commands.values():
             self._fleet.release(command.worker_id, command.command_id)
             self._dispatcher.forget(command.command_id)
@@ -222,7 +203,7 @@ class Conductor:
             self._again.add(execution_id)
             return
         state = self._states.get(execution_id)
-        if state is None or not (state.pending or state.held):
+        if state is None or not wants_decision(state):
             return
         task = asyncio.create_task(self._drive(execution_id))
         self._driving[execution_id] = task
@@ -239,14 +220,14 @@ class Conductor:
     async def _drive(self, execution_id: int) -> None:
         while True:
             state = self._states.get(execution_id)
-            if state is None or not (state.pending or state.held):
+            if state is None or not wants_decision(state):
                 return
             decision: Decision | None = None
             try:
-                decision = await self._decide(state)
+                decision = await self._deciding.decide(state)
                 if decision is None:
                     return
-                record = await self._externalize(state, decision.record)
+                record = await self._deciding.externalize(state, decision.record)
                 subject = control_subject(state.shard, state.scope, execution_id)
                 position = await self._p.log.append(
                     subject, record, expected_version=state.control_version
@@ -256,6 +237,13 @@ class Conductor:
                 self._refused += 1
                 self._undo(execution_id, decision)
                 return
+            except EnvelopeError as error:
+                # Too much for one message: take fewer facts at once.
+                self._undo(execution_id, decision)
+                self._deciding.take_less(execution_id)
+                _log.warning("execution %s: %s", execution_id, error)
+                await self._p.clock.sleep(RETRY_S)
+                continue
             except NoetlError as error:
                 self._undo(execution_id, decision)
                 _log.warning("execution %s waits: %s", execution_id, error)
@@ -271,61 +259,6 @@ class Conductor:
             after = fold(current, recorded)
             self._take(execution_id, after)
             await self._dispatch(after, record)
-
-    async def _decide(self, state: ExecutionState) -> Decision | None:
-        digest = _playbook_digest(state)
-        program = self._p.programs.cached(state.scope, digest)
-        if program is None:
-            program = await self._p.programs.get(state.scope, digest)
-            state = self._states.get(state.execution_id, state)
-        inputs = Inputs(
-            now_ms=self._p.clock.now_ms(),
-            producer=self._producer,
-            mint=self._p.ids.mint,
-            assign=self._fleet.choose,
-            env=self._p.env,
-            workload=await self._workload(state),
-        )
-        return decide(state, program, inputs)
-
-    async def _workload(self, state: ExecutionState) -> dict[str, Any] | None:
-        """The merged workload, when the request keeps it outside the log."""
-        ref = _workload_ref(state)
-        if ref is None:
-            return None
-        known = self._workloads.get(state.execution_id)
-        if known is None:
-            known = await self._p.contexts.load(state.scope, ref)
-            self._workloads[state.execution_id] = known
-        return known
-
-    async def _externalize(self, state: ExecutionState, record: Record) -> Record:
-        """Move contexts that are large or hold a secret out of the log (P6, P24, SEC-1)."""
-        events = list(record.events)
-        changed = False
-        inline = 0
-        for index, event in enumerate(events):
-            if event.event_type is EventType.STEP_EXIT and has_credentials(event.payload):
-                events[index] = _without_secrets(event)
-                changed = True
-            if event.event_type is not EventType.COMMAND_ISSUED:
-                continue
-            context = event.payload["context"]
-            if not any(context.values()):
-                continue
-            data = canonical_json(context)
-            room = min(CONTEXT_INLINE_MAX_BYTES, CONTEXTS_INLINE_MAX_BYTES - inline)
-            if len(data) <= room and not has_credentials(context):
-                inline += len(data)
-                continue
-            ref = await self._p.contexts.put(state.scope, data)
-            events[index] = seal(
-                msgspec.structs.replace(
-                    event, payload=event.payload | {"context": {}}, payload_ref=ref
-                )
-            )
-            changed = True
-        return Record(events=tuple(events), consumed=record.consumed) if changed else record
 
     def _undo(self, execution_id: int, decision: Decision | None) -> None:
         """Give back the room taken by a decision that did not get into the log."""
@@ -347,33 +280,3 @@ class Conductor:
             elif event.event_type is EventType.EXECUTION_CANCELLED:
                 nudge = Nudge(execution_id=state.execution_id)
                 await self._p.hints.send(CANCEL, encode(nudge))
-
-
-def _without_secrets(event: Event) -> Event:
-    """A step's exit whose `set` keeps no credential: the log would hold it for ever (SEC-1)."""
-    payload, marked = mask_marked(event.payload)
-    warning = f"not kept, they look like credentials: {', '.join(sorted(marked))}"
-    warnings = [*payload.get("warnings", ()), warning]
-    return seal(msgspec.structs.replace(event, payload=payload | {"warnings": warnings}))
-
-
-def _request(state: ExecutionState) -> Event | None:
-    for events in state.pending.values():
-        for event in events:
-            if event.event_type is EventType.EXECUTION_REQUESTED:
-                return event
-    return None
-
-
-def _playbook_digest(state: ExecutionState) -> str:
-    if state.playbook is not None:
-        return state.playbook.digest
-    request = _request(state)
-    return str(request.payload["playbook"]["digest"]) if request else ""
-
-
-def _workload_ref(state: ExecutionState) -> PayloadRef | None:
-    if state.workload_ref is not None:
-        return msgspec.convert(state.workload_ref, PayloadRef)
-    request = _request(state)
-    return request.payload_ref if request else None

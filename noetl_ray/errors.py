@@ -187,3 +187,9 @@ class NotInlineError(TemplateError):
     """A condition needs a part of a result that lives in the tier; it is refused, never guessed."""
 
     code = "not_inline"
+
+    def __init__(self, message: str, template: str = "", step: str = "") -> None:
+        Exception.__init__(self, message, template, step)
+        self.template = template
+        self.step = step
+        """Whose whole result would answer it; empty when nothing would."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Mode = Literal["sequential", "parallel", "cursor"]
 
 LOOP_MODES: tuple[Mode, ...] = ("sequential", "parallel", "cursor")
-RUNNABLE_LOOP_MODES: frozenset[str] = frozenset()
+RUNNABLE_LOOP_MODES: frozenset[str] = frozenset({"sequential", "parallel"})
 """The modes the engine can run; a loop of another mode is refused by name."""
 
 _ITERATOR = "item"

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from noetl_ray.clock import iso_utc
 from noetl_ray.engine.context import command_context
 from noetl_ray.engine.fold import apply_control, assign, consume
-from noetl_ray.engine.inputs import Decision, Inputs, Program
+from noetl_ray.engine.inputs import Decision, Inputs, Program, ResultNeededError
 from noetl_ray.engine.joins import startable
+from noetl_ray.engine.loops import iteration_of, plan_loop, result_bytes
 from noetl_ray.engine.names import EventName, Names, extracted_value
 from noetl_ray.engine.results import StepResults
-from noetl_ray.engine.state import ExecutionState, running_steps
+from noetl_ray.engine.routing import Routing
+from noetl_ray.engine.state import ExecutionState, running_steps, wants_decision
 from noetl_ray.errors import NotInlineError, TemplateError
-from noetl_ray.events.canonical import canonical_json
 from noetl_ray.events.envelope import Event, Record, seal
 from noetl_ray.events.types import AggregateType, EventType
 from noetl_ray.wal.subjects import control_subject
@@ -26,25 +29,25 @@ from noetl_ray.wal.subjects import control_subject
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from noetl_ray.dsl.model import Arc, Step
+    from noetl_ray.dsl.model import Step
 
 EVENTS_PER_DECISION_SOFT_MAX = 128
 EVENTS_PER_DECISION_HARD_MAX = 240
-WARNINGS_MAX = 20
-SET_VALUE_BYTES_MAX = 102_400
-WARNING_CHARS_MAX = 300
+RESOLVE_BYTES_MAX = 67_108_864
+"""A result larger than this is not fetched to answer a condition."""
 
 
 def decide(state: ExecutionState, program: Program, inputs: Inputs) -> Decision | None:
     """What follows from the pending facts; None when nothing does."""
-    if state.terminal or not (state.pending or state.held):
+    if state.terminal or not wants_decision(state):
         return None
     work = _Deciding(state, program, inputs)
     consumed: list[int] = []
     for position in sorted(state.pending):
         consumed.append(position)
         work.take(position)
-        if len(work.events) >= EVENTS_PER_DECISION_SOFT_MAX or work.draft.terminal:
+        full = len(work.events) >= EVENTS_PER_DECISION_SOFT_MAX
+        if full or len(consumed) >= inputs.facts_max or work.draft.terminal:
             break
     work.settle()
     if not work.events:
@@ -65,7 +68,7 @@ class _Deciding:
         self._subject = control_subject(state.shard, state.scope, state.execution_id)
         self._prev = state.control_event_id or state.root_event_id
         self._cause: int | None = None
-        self._warnings: list[str] = []
+        self._routing = Routing(program.playbook.steps, program.templates)
 
     def take(self, position: int) -> None:
         """Consume one fact and do what follows from it directly."""
@@ -88,11 +91,17 @@ class _Deciding:
             )
         else:
             ok = kind is EventType.CALL_DONE
+            if "index" in fact.payload:
+                if fact.payload["step"] in self.draft.loops:
+                    self._continue_loop(fact.payload["step"])
+                return
             self._leave(fact.payload["step"], "completed" if ok else "failed", fact.event_id)
 
     def settle(self) -> None:
         """Start what may start now, and end the execution when nothing is left."""
         draft = self.draft
+        for name in list(draft.loops):
+            self._continue_loop(name)
         while len(self.events) < EVENTS_PER_DECISION_HARD_MAX:
             if draft.terminal or not draft.held or draft.failed is not None:
                 break
@@ -153,10 +162,6 @@ class _Deciding:
         draft = self.draft
         step = self.program.playbook.steps[name]
         before = draft.steps.get(name)
-        if before is not None and before.status == "running":
-            # A step in flight is not started twice; the second token is absorbed.
-            draft.held.pop(name, None)
-            return
         visit = before.visits + 1 if before else 1
         token = draft.held.get(name)
         sources = list(token.sources) if token else []
@@ -168,51 +173,80 @@ class _Deciding:
             if step.when is not None and not self._truth(step.when, self._names({})):
                 self._leave(name, "skipped", None)
                 return
-            reads = self.program.reads.of(name, self._workload)
-            context = command_context(draft, self._workload, reads)
         except TemplateError as error:
             self._fail(name, visit, error)
             return
-        if not step.tasks:
+        if step.loop is not None:
+            self._start_loop(step, visit)
+        elif step.tasks:
+            self._issue(step, visit)
+        else:
             self._leave(name, "completed", None)
-            return
-        command_id = f"{draft.execution_id}-{name}-{visit}"
+
+    def _issue(self, step: Step, visit: int, iteration: dict[str, Any] | None = None) -> None:
+        """Issue the command of a step, or of one iteration of its loop."""
+        draft = self.draft
+        reads = self.program.reads.of(step.name, self._workload)
+        context = command_context(draft, self._workload, reads)
+        command_id = f"{draft.execution_id}-{step.name}-{visit}"
+        payload: dict[str, Any] = {
+            "step": step.name,
+            "visit": visit,
+            "attempt": 1,
+            "playbook_digest": self.program.playbook.digest,
+            "project_id": draft.project_id,
+            "context": context,
+        }
+        if iteration is not None:
+            # A dot cannot stand in for the dash: step `a` item 1-2 is not step `a-1` visit 2.
+            command_id = f"{command_id}.{iteration['index']}"
+            context["item"] = iteration.pop("item")
+            payload["iteration"] = iteration
         claim = self.inputs.assign(command_id)
-        self.emit(
-            EventType.COMMAND_ISSUED,
-            {
-                "step": name,
-                "visit": visit,
-                "attempt": 1,
-                "playbook_digest": self.program.playbook.digest,
-                "project_id": draft.project_id,
-                "context": context,
-                "claim": None
-                if claim is None
-                else {
-                    "worker_id": claim.worker_id,
-                    "incarnation": claim.incarnation,
-                    "lease_ms": claim.lease_ms,
-                    "distance": claim.distance,
-                },
-            },
-            command_id=command_id,
-        )
+        payload["claim"] = None if claim is None else msgspec.to_builtins(claim)
+        self.emit(EventType.COMMAND_ISSUED, payload, command_id=command_id)
+
+    def _start_loop(self, step: Step, visit: int) -> None:
+        """Fix the collection of a loop, then issue what its window allows."""
+        try:
+            plan = plan_loop(step, self.program.templates, self._names({}))
+        except TemplateError as error:
+            self._fail(step.name, visit, error)
+            return
+        self.emit(EventType.LOOP_STARTED, {"step": step.name, "visit": visit, **plan})
+        self._continue_loop(step.name)
+
+    def _continue_loop(self, name: str) -> None:
+        """Issue iterations while there is room; leave the step when all are back."""
+        step = self.program.playbook.steps[name]
+        while len(self.events) < EVENTS_PER_DECISION_HARD_MAX and self.draft.failed is None:
+            loop = self.draft.loops[name]
+            if not loop.has_room:
+                break
+            items = loop.items if loop.items is not None else self.inputs.loop_items[name]
+            self._issue(step, loop.visit, iteration_of(loop, items))
+        loop = self.draft.loops[name]
+        stopped = loop.failed > 0 or self.draft.failed is not None
+        if loop.in_flight == 0 and (stopped or loop.issued == loop.total):
+            stats = {"total": loop.total, "success": loop.done, "failed": loop.failed}
+            self.emit(EventType.LOOP_DONE, {"step": name, "visit": loop.visit, "stats": stats})
+            self._leave(name, "failed" if loop.failed else "completed", None)
 
     def _leave(self, name: str, status: str, cause: int | None) -> None:
         """Leave a step: its `set`, then its arcs."""
         step = self.program.playbook.steps[name]
         state = self.draft.steps[name]
         output = self._output(name, status)
-        event = {"name": EventName("call.error" if status == "failed" else "call.done")}
+        done = "loop.done" if step.loop is not None else "call.done"
+        event = {"name": EventName("call.error" if status == "failed" else done)}
         locals_ = {"output": output, "outcome": output, "event": event | {"step": name}}
         try:
             names = self._names(locals_)
             values: dict[str, Any] = {}
             if step.set and status == "completed":
-                values = self._set(step.set, names)
+                values = self._routing.values(step.set, names)
                 names = self._names(locals_, values)
-            arcs, handled = self._arcs(step, names, failed=status == "failed")
+            arcs, handled = self._routing.arcs(step, names, failed=status == "failed")
         except TemplateError as error:
             self._fail(name, state.visits, error)
             return
@@ -227,6 +261,7 @@ class _Deciding:
         )
 
     def _fail(self, name: str, visit: int, error: TemplateError) -> None:
+        self._ask_for_result(error)
         self._exit_event(
             name,
             visit,
@@ -240,6 +275,14 @@ class _Deciding:
                 "step": name,
             },
         )
+
+    def _ask_for_result(self, error: TemplateError) -> None:
+        """Stop the decision where a whole result would answer what a template asked."""
+        if isinstance(error, NotInlineError) and error.step:
+            state = self.draft.steps.get(error.step)
+            fits = state is not None and result_bytes(state.result) <= RESOLVE_BYTES_MAX
+            if fits and error.step not in self.inputs.resolved:
+                raise ResultNeededError(error.step)
 
     def _exit_event(
         self,
@@ -263,58 +306,13 @@ class _Deciding:
                 "parent_ref": result.get("parent_ref"),
                 "context": {},
             }
-        if self._warnings:
-            payload["warnings"], self._warnings = self._warnings[:WARNINGS_MAX], []
+        warnings = self._routing.warnings()
+        if warnings:
+            payload["warnings"] = warnings
         if status == "failed":
             payload["error"] = error or self.draft.steps[name].error
             payload["handled"] = handled
         self.emit(EventType.STEP_EXIT, payload)
-
-    def _arcs(self, step: Step, names: Names, *, failed: bool) -> tuple[list[dict[str, Any]], bool]:
-        """The arcs taken, and whether any matched.
-
-        After a failure only arcs with a condition count (section 11). An arc to a missing step
-        (`end`, by the validator) matches and leads nowhere.
-        """
-        taken: list[dict[str, Any]] = []
-        matched = False
-        for arc in step.arcs:
-            if failed and arc.when is None:
-                continue
-            if arc.when is not None and not self._matches(arc, names):
-                continue
-            matched = True
-            if arc.step in self.program.playbook.steps:
-                taken.append(self._taken(arc, names))
-            if step.mode == "exclusive":
-                break
-        return taken, matched
-
-    def _taken(self, arc: Arc, names: Names) -> dict[str, Any]:
-        return (
-            {"step": arc.step, "set": self._set(arc.set, names)} if arc.set else {"step": arc.step}
-        )
-
-    def _set(self, wanted: Mapping[str, Any], names: Names) -> dict[str, Any]:
-        """All values of one `set` are rendered against the state before it."""
-        values: dict[str, Any] = {}
-        for key, template in wanted.items():
-            try:
-                value = self.program.templates.value(template, names, coerce=True)
-            except NotInlineError:
-                raise
-            except TemplateError as error:
-                self._warn(f"set {key}: {error.message}")
-                continue
-            size = len(canonical_json(value))
-            if size > SET_VALUE_BYTES_MAX:
-                msg = (
-                    f"set {key} would put {size} bytes into the variables, at most "
-                    f"{SET_VALUE_BYTES_MAX}; leave it in the step's result and read it from there"
-                )
-                raise NotInlineError(msg, str(template)[:200])
-            values[key.removeprefix("ctx.").removeprefix("step.")] = value
-        return values
 
     def _admitted(self, step: Step) -> bool:
         if not step.admit:
@@ -324,19 +322,6 @@ class _Deciding:
             if rule.when is None or self._truth(rule.when, names):
                 return rule.do != "fail"
         return True
-
-    def _matches(self, arc: Arc, names: Names) -> bool:
-        """A condition that cannot be evaluated does not match, and the exit says so (section 3)."""
-        try:
-            return self._truth(arc.when, names)
-        except NotInlineError:
-            raise
-        except TemplateError as error:
-            self._warn(f"arc to {arc.step}: {error.message}")
-            return False
-
-    def _warn(self, text: str) -> None:
-        self._warnings.append(text[:WARNING_CHARS_MAX])
 
     def _truth(self, template: Any, names: Names) -> bool:
         return self.program.templates.truth(template, names)
@@ -363,7 +348,7 @@ class _Deciding:
             execution_id=draft.execution_id,
             workload=self._workload,
             ctx=ctx,
-            steps=StepResults(draft.steps),
+            steps=StepResults(draft.steps, self.inputs.resolved),
             env=self.inputs.env,
             locals_=locals_,
         )

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 
 from noetl_ray.engine.state import (
+    LOOP_TIER,
     CommandState,
     ExecutionState,
     HeldToken,
+    LoopState,
     PlaybookRef,
     StepState,
 )
@@ -104,6 +106,10 @@ def apply_control(draft: ExecutionState, event: Event, position: int) -> None:
         _issue(draft, event, position)
     elif kind is EventType.STEP_EXIT:
         _exit(draft, event)
+    elif kind is EventType.LOOP_STARTED:
+        _start_loop(draft, event)
+    elif kind is EventType.LOOP_DONE:
+        _end_loop(draft, event)
     elif kind is EventType.PLAYBOOK_COMPLETED:
         _end(draft, event, "COMPLETED")
     elif kind is EventType.PLAYBOOK_FAILED:
@@ -184,15 +190,66 @@ def _returned(draft: ExecutionState, event: Event) -> None:
     draft.commands.pop(event.command_id or "", None)
     if draft.terminal:
         return
+    for key, value in event.payload.get("set", {}).items():
+        assign(draft.ctx, key, value)
     name = event.payload["step"]
+    if "index" in event.payload:
+        _iterated(draft, event)
+        return
     draft.steps[name] = msgspec.structs.replace(
         draft.steps[name],
         result=event.payload["result"],
         error=event.payload.get("error"),
         rows=event.payload.get("rows"),
     )
-    for key, value in event.payload.get("set", {}).items():
-        assign(draft.ctx, key, value)
+
+
+def _iterated(draft: ExecutionState, event: Event) -> None:
+    """One iteration of a loop came back."""
+    name, payload = event.payload["step"], event.payload
+    loop = draft.loops.get(name)
+    if loop is None or loop.visit != payload["visit"]:
+        return
+    failed = event.event_type is EventType.CALL_ERROR
+    rows = payload.get("rows")
+    draft.loops[name] = msgspec.structs.replace(
+        loop,
+        done=loop.done + (not failed),
+        failed=loop.failed + failed,
+        error=loop.error or (payload.get("error") if failed else None),
+        results={**loop.results, str(payload["index"]): payload["result"]},
+        rows=loop.rows if rows is None else (loop.rows or 0) + rows,
+    )
+
+
+def _start_loop(draft: ExecutionState, event: Event) -> None:
+    payload = event.payload
+    draft.loops[payload["step"]] = LoopState(
+        visit=payload["visit"],
+        total=payload["total"],
+        iterator=payload["iterator"],
+        window=payload["window"],
+        items=payload.get("items"),
+        items_ref=msgspec.to_builtins(event.payload_ref) if event.payload_ref else None,
+    )
+
+
+def _end_loop(draft: ExecutionState, event: Event) -> None:
+    """The step's result is a list of its iterations' results, by index."""
+    name = event.payload["step"]
+    loop = draft.loops.pop(name)
+    draft.steps[name] = msgspec.structs.replace(
+        draft.steps[name],
+        result={
+            "status": "error" if loop.failed else "ok",
+            "tier": LOOP_TIER,
+            "reference": None,
+            "parts": [loop.results.get(str(index)) for index in range(loop.total)],
+            "stats": event.payload["stats"],
+        },
+        error=loop.error,
+        rows=loop.rows,
+    )
 
 
 def _change_holder(draft: ExecutionState, event: Event) -> None:
@@ -236,6 +293,10 @@ def _issue(draft: ExecutionState, event: Event, position: int) -> None:
         worker_id=claim.get("worker_id"),
         incarnation=claim.get("incarnation"),
     )
+    loop = draft.loops.get(event.payload["step"])
+    if loop is not None and "iteration" in event.payload:
+        issued = event.payload["iteration"]["index"] + 1
+        draft.loops[event.payload["step"]] = msgspec.structs.replace(loop, issued=issued)
 
 
 def _exit(draft: ExecutionState, event: Event) -> None:
@@ -255,10 +316,7 @@ def _exit(draft: ExecutionState, event: Event) -> None:
     for key, value in payload.get("set", {}).items():
         assign(draft.ctx, key, value)
     for arc in payload.get("arcs", ()):
-        target = arc["step"]
-        held = draft.held.get(target)
-        sources = (*(held.sources if held else ()), name)
-        draft.held[target] = HeldToken(step=target, sources=sources)
+        _reach(draft, arc["step"], name)
         for key, value in arc.get("set", {}).items():
             assign(draft.ctx, key, value)
     if payload["status"] == "failed":
@@ -269,10 +327,21 @@ def _exit(draft: ExecutionState, event: Event) -> None:
             draft.failed = payload.get("error") or {"message": "failed", "step": name}
 
 
+def _reach(draft: ExecutionState, target: str, source: str) -> None:
+    """An arc reached a step: it waits to start, unless it runs already and absorbs the token."""
+    before = draft.steps.get(target)
+    if before is not None and before.status == "running":
+        return
+    held = draft.held.get(target)
+    sources = (*(held.sources if held else ()), source)
+    draft.held[target] = HeldToken(step=target, sources=sources)
+
+
 def _end(draft: ExecutionState, event: Event, status: Any) -> None:
     draft.status = status
     draft.ended_at = event.event_time
     draft.held = {}
+    draft.loops = {}
     for name, step in list(draft.steps.items()):
         if step.status == "running":
             draft.steps[name] = msgspec.structs.replace(

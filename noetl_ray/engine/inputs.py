@@ -45,6 +45,12 @@ class Inputs:
     mint: Callable[[], int]
     assign: Callable[[str], Claim | None]
     env: Mapping[str, str] = field(default_factory=dict)
+    facts_max: int = 1_000_000
+    """Facts one decision may consume; fewer make its message smaller."""
+    resolved: Mapping[str, Any] = field(default_factory=dict)
+    """Whole results by step, fetched because a decision asked for them; they never change."""
+    loop_items: Mapping[str, list[Any]] = field(default_factory=dict)
+    """Items of loops by step, where the log keeps only their reference."""
     workload: dict[str, Any] | None = None
     """The merged workload where the request keeps it outside the log."""
 
@@ -58,3 +64,11 @@ class Decision:
 
     record: Record
     state: ExecutionState
+
+
+class ResultNeededError(Exception):
+    """A decision needs the whole result of a step; fetch it and decide again (P27)."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__(step)
+        self.step = step

@@ -31,6 +31,7 @@ class JoinGraph:
                 if target != name:
                     sources[target].add(name)
         self._sources = {name: frozenset(found) for name, found in sources.items()}
+        self._rank = self._ranks(playbook.entry)
         self._reach = lru_cache(maxsize=4096)(self._reach_avoiding)
 
     def must_wait(self, target: str, alive: Iterable[str]) -> bool:
@@ -47,6 +48,27 @@ class JoinGraph:
             not sources.isdisjoint(self._reach(step, target)) for step in alive if step != target
         )
 
+    def rank(self, step: str) -> int:
+        """A step's place in the flow from the entry, back edges left aside."""
+        return self._rank.get(step, len(self._rank))
+
+    def _ranks(self, entry: str) -> dict[str, int]:
+        # Reverse postorder of a depth-first walk: every arc that is no back edge goes up.
+        finished: list[str] = []
+        seen = {entry}
+        stack = [(entry, iter(self._next.get(entry, ())))]
+        while stack:
+            name, targets = stack[-1]
+            for target in targets:
+                if target not in seen:
+                    seen.add(target)
+                    stack.append((target, iter(self._next.get(target, ()))))
+                    break
+            else:
+                finished.append(name)
+                stack.pop()
+        return {name: place for place, name in enumerate(reversed(finished))}
+
     def _reach_avoiding(self, start: str, avoided: str) -> frozenset[str]:
         seen = {start}
         stack = [start]
@@ -61,8 +83,8 @@ class JoinGraph:
 def startable(graph: JoinGraph, held: Iterable[str], running: Iterable[str]) -> str | None:
     """The next held step that may start, oldest first; None when all must wait.
 
-    When nothing runs and every held step waits for another, the oldest goes: a cycle of joins would
-    otherwise wait for ever.
+    When nothing runs and every held step waits for another, they stand on a cycle: the one that
+    comes first in the flow goes, whatever the order in which they were reached.
     """
     waiting = list(held)
     active = list(running)
@@ -72,5 +94,5 @@ def startable(graph: JoinGraph, held: Iterable[str], running: Iterable[str]) -> 
         if not graph.must_wait(step, [*active, *waiting]):
             return step
     if waiting and not active:
-        return waiting[0]
+        return min(waiting, key=graph.rank)
     return None

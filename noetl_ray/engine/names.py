@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from noetl_ray.errors import NotInlineError
+from noetl_ray.engine.cut import restore
+from noetl_ray.engine.state import LOOP_TIER, loop_result
 
 if TYPE_CHECKING:
     from noetl_ray.dsl.template import Templates
@@ -35,41 +36,12 @@ class StepValue(dict[str, Any]):
         return dict.__contains__(self, key) or key in _SELF_ALIASES
 
 
-class CutList(list[Any]):
-    """The first element of a longer array that lives in the tier.
+class LoopValue(StepValue):
+    """What a loop gave: ``data`` is the list of its results."""
 
-    Knowing the array's real length.
-    """
-
-    def __init__(self, kept: list[Any], length: int, path: str) -> None:
-        super().__init__(kept)
-        self._length = length
-        self._path = path
-
-    def __len__(self) -> int:
-        """The length of the whole array, not of what is here."""
-        return self._length
-
-    def __getitem__(self, index: Any) -> Any:
-        """Only what is here can be read; the rest is refused, never guessed."""
-        kept = list.__len__(self)
-        if isinstance(index, int) and 0 <= index < kept:
-            return list.__getitem__(self, index)
-        self._refuse()
-        return None
-
-    def __iter__(self) -> Iterator[Any]:
-        """Walking the array would need all of it."""
-        if self._length > list.__len__(self):
-            self._refuse()
-        return list.__iter__(self)
-
-    def _refuse(self) -> None:
-        msg = (
-            f"{self._path} has {self._length} elements and lives in the result tier; "
-            "a condition can read its length and first element, a step's input can read all of it"
-        )
-        raise NotInlineError(msg)
+    def __missing__(self, key: str) -> Any:
+        """The results for ``data``, else as for any step."""
+        return self["results"] if key == "data" else super().__missing__(key)
 
 
 def step_value(value: Any) -> Any:
@@ -84,23 +56,15 @@ def extracted_value(result: Mapping[str, Any], path: str) -> Any:
     """
     if result.get("tier") == "inline":
         return step_value(result.get("body", result.get("extracted")))
-    truncated = result.get("truncated") or {}
-    return step_value(_restore_lengths(result.get("extracted"), truncated, "", path))
+    if result.get("tier") == LOOP_TIER:
+        parts = [None if p is None else extracted_value(p, path) for p in result["parts"]]
+        return loop_value(parts, result["stats"])
+    return step_value(restore(result.get("extracted"), result.get("truncated") or {}, path))
 
 
-def _restore_lengths(value: Any, truncated: Mapping[str, int], at: str, path: str) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: _restore_lengths(item, truncated, f"{at}.{key}" if at else key, f"{path}.{key}")
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        inner = [
-            _restore_lengths(item, truncated, f"{at}.0" if at else "0", path) for item in value
-        ]
-        length = truncated.get(at or "$")
-        return CutList(inner, length, path) if length is not None else inner
-    return value
+def loop_value(results: list[Any], stats: Mapping[str, int]) -> LoopValue:
+    """The result of a loop step from those of its iterations, in the order of the collection."""
+    return LoopValue(loop_result(results, dict(stats)))
 
 
 class EventName(str):
@@ -113,6 +77,8 @@ class EventName(str):
     def __eq__(self, other: object) -> bool:
         """Done equals done, failed equals failed, whatever the dialect calls it."""
         mine = str.__str__(self)
+        if mine == "loop.done":
+            return other in ("loop.done", "step.done", "step.exit")
         for family in (self._DONE, self._FAILED):
             if mine in family:
                 return other in family

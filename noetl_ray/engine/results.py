@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 class StepResults(Mapping[str, Any]):
     """Results of finished steps by name, unpacked only when a template asks."""
 
-    __slots__ = ("_steps",)
+    __slots__ = ("_resolved", "_steps")
 
-    def __init__(self, steps: Mapping[str, StepState]) -> None:
+    def __init__(self, steps: Mapping[str, StepState], resolved: Mapping[str, Any]) -> None:
         self._steps = steps
+        self._resolved = resolved
 
     def __getitem__(self, name: str) -> Any:
         if name not in self:
             raise KeyError(name)
+        if name in self._resolved:
+            return step_value(self._resolved[name])
         result = self._steps[name].result
         return extracted_value(result, name) if result is not None else step_value({})
 

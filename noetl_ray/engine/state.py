@@ -18,6 +18,9 @@ from noetl_ray.scope import Scope, scope_of
 ExecutionStatus = Literal["PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"]
 StepStatus = Literal["running", "completed", "failed", "skipped", "cancelled"]
 
+LOOP_TIER = "loop"
+"""A result block that lists the blocks of a loop's iterations instead of a value."""
+
 TERMINAL_STATUSES: frozenset[str] = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 
 
@@ -57,6 +60,40 @@ class CommandState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     incarnation: str | None = None
 
 
+class LoopState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A loop under way: one command per item, at most ``window`` at a time."""
+
+    visit: int
+    total: int
+    iterator: str
+    window: int
+    items: list[Any] | None = None
+    items_ref: dict[str, Any] | None = None
+    """Where the items are when they are too large for the log."""
+    issued: int = 0
+    done: int = 0
+    failed: int = 0
+    error: dict[str, Any] | None = None
+    results: dict[str, dict[str, Any]] = {}
+    """Result blocks by index, as text: keys of JSON are."""
+    rows: int | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Iterations issued and not yet back."""
+        return self.issued - self.done - self.failed
+
+    @property
+    def has_room_later(self) -> bool:
+        """Whether iterations are left to issue."""
+        return not self.failed and self.issued < self.total
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another iteration may be issued now."""
+        return not self.failed and self.issued < self.total and self.in_flight < self.window
+
+
 class HeldToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A step that an arc has reached and that has not been entered yet."""
 
@@ -80,6 +117,7 @@ class ExecutionState(msgspec.Struct, kw_only=True):
     steps: dict[str, StepState] = {}
     commands: dict[str, CommandState] = {}
     held: dict[str, HeldToken] = {}
+    loops: dict[str, LoopState] = {}
     pending: dict[int, tuple[Event, ...]] = {}
     failures_handled: int = 0
     failed: dict[str, Any] | None = None
@@ -116,8 +154,26 @@ class ExecutionState(msgspec.Struct, kw_only=True):
         copy.steps = dict(self.steps)
         copy.commands = dict(self.commands)
         copy.held = dict(self.held)
+        copy.loops = dict(self.loops)
         copy.pending = dict(self.pending)
         return copy
+
+
+def loop_result(results: list[Any], stats: dict[str, int]) -> dict[str, Any]:
+    """The value of a loop step from those of its iterations, in the order of the collection."""
+    return {
+        "results": results,
+        "stats": dict(stats),
+        "count": len(results),
+        "last_result": results[-1] if results else None,
+    }
+
+
+def wants_decision(state: ExecutionState) -> bool:
+    """Whether something waits that only a decision can move."""
+    if state.pending or state.held:
+        return True
+    return bool(state.loops) and any(loop.has_room for loop in state.loops.values())
 
 
 def running_steps(state: ExecutionState) -> list[str]:

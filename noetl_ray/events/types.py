@@ -115,6 +115,8 @@ REQUIRED_PAYLOAD: dict[EventType, tuple[str, ...]] = {
     EventType.PLAYBOOK_INITIALIZED: ("playbook",),
     EventType.PLAYBOOK_COMPLETED: ("final_step",),
     EventType.PLAYBOOK_FAILED: ("final_step", "error"),
+    EventType.LOOP_STARTED: ("step", "visit", "total"),
+    EventType.LOOP_DONE: ("step", "visit", "stats"),
     EventType.STEP_ENTER: ("step", "visit"),
     EventType.STEP_EXIT: ("step", "visit", "status"),
     EventType.COMMAND_ISSUED: ("step", "visit", "playbook_digest"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl_ray.engine.state import TERMINAL_STATUSES, ExecutionState
+from noetl_ray.engine.state import LOOP_TIER, TERMINAL_STATUSES, ExecutionState
 from noetl_ray.events.types import EventType
 from noetl_ray.readmodel.records import CommandRow, ExecutionRow, PlaybookRow, WorkerRow
 
@@ -203,6 +203,11 @@ def _steps(state: ExecutionState) -> dict[str, dict[str, Any]]:
             value = getattr(step, label)
             if value is not None:
                 shown[label] = value
+        loop = state.loops.get(name)
+        if loop is not None:
+            shown["loop"] = {"total": loop.total, "done": loop.done, "failed": loop.failed}
+        elif step.result is not None and step.result.get("tier") == LOOP_TIER:
+            shown["loop"] = step.result["stats"]
         steps[name] = shown
     return steps
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
+from noetl_ray.engine.state import LOOP_TIER, loop_result
 from noetl_ray.errors import (
     NotFoundError,
     ObjectMissingError,
@@ -140,6 +141,9 @@ class ResultStore:
             NotFoundError: it is another tenant's.
             ObjectMissingError: its bytes are not there, or not the ones its event names.
         """
+        if result.get("tier") == LOOP_TIER:
+            parts = [None if p is None else await self.load(scope, p) for p in result["parts"]]
+            return loop_result(parts, result["stats"])
         if not is_reference(result):
             return result_body(result)
         reference = result["reference"]
@@ -154,6 +158,8 @@ class ResultStore:
             ObjectMissingError: its bytes are not there, or not the ones its event names.
             UsageError: it is not a table.
         """
+        if result.get("tier") == LOOP_TIER:
+            return table_of((await self.load(scope, result))["results"])
         if not is_reference(result):
             return table_of(result_body(result))
         reference = result["reference"]

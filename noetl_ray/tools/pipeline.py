@@ -96,6 +96,7 @@ class Pipeline:
         templates: Templates,
         clock: Clock,
         context_for: ContextFactory,
+        iteration: Mapping[str, Any] | None = None,
     ) -> None:
         self._step = step
         self._ctx = ctx
@@ -104,7 +105,8 @@ class Pipeline:
         self._clock = clock
         self._context_for = context_for
         self._names = names
-        self._iter: dict[str, Any] = {}
+        self._loop: Mapping[str, Any] = iteration or {}
+        self._iter: dict[str, Any] = dict(self._loop.get("iter", {}))
         self._written: dict[str, Any] = {}
         self._labels: dict[str, Any] = {}
         self._own: dict[str, Any] = {}
@@ -242,6 +244,7 @@ class Pipeline:
 
     def _locals(self, task: Task, attempt: int) -> dict[str, Any]:
         locals_: dict[str, Any] = {
+            **self._loop,
             **self._labels,
             **self._own,
             "results": self._labels,

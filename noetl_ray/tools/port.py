@@ -30,10 +30,7 @@ class ToolContext:
     log: Callable[[str, str], None]
     """``log(stream, line)``: what the task prints; redacted further on."""
     names: dict[str, Any] = field(default_factory=dict)
-    """The render context (workload keys, ctx.
-
-    Step results) for tools that expose it to user code.
-    """
+    """Names of the render context that user code may see, and those of a loop's iteration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.feather as feather
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from noetl_ray.engine.state import LOOP_TIER, ExecutionState, parse_state
 from noetl_ray.errors import NotFoundError, UsageError
 from noetl_ray.events.types import EventType
 from noetl_ray.readmodel.port import LIMIT_MAX
@@ -190,23 +190,33 @@ async def _row(caller: Caller, execution_id: str) -> ExecutionRow:
 
 async def _variables(caller: Caller, row: ExecutionRow) -> dict[str, Any]:
     """Workload and ctx as the fold has them; empty while the state cannot be read."""
+    state = await _state(caller, row.execution_id)
+    return {**state.workload, **state.ctx} if state is not None else {}
+
+
+async def _state(caller: Caller, execution_id: int) -> ExecutionState | None:
+    """The folded state as the projector kept it; None while there is none to read."""
     if caller.deps.states is None:
-        return {}
+        return None
     key = ProjectionKey(
         tenant_id=caller.scope.tenant_id,
         organization_id=caller.scope.organization_id,
         projection_type=EXECUTION_STATE,
-        execution_id=row.execution_id,
+        execution_id=execution_id,
     )
     record = await caller.deps.states.load_projection(key)
-    if record is None:
-        return {}
-    state = msgspec.json.decode(record.state)
-    return {**state.get("workload", {}), **state.get("ctx", {})}
+    return parse_state(record.state) if record is not None else None
 
 
 async def _result_block(caller: Caller, execution_id: int, step: str) -> tuple[dict[str, Any], int]:
-    """``payload.result`` of the step's latest completed visit, and that visit."""
+    """``payload.result`` of the step's latest completed visit, and that visit.
+
+    A loop's results are put together by the fold, so its block comes from the folded state.
+    """
+    state = await _state(caller, execution_id)
+    step_state = state.steps.get(step) if state is not None else None
+    if step_state is not None and (step_state.result or {}).get("tier") == LOOP_TIER:
+        return step_state.result or {}, step_state.visits
     after, found, visit, seen = 0, None, 0, False
     while True:
         page = await caller.deps.queries.events(

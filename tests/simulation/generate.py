@@ -38,12 +38,26 @@ def _step(rng: random.Random, names: list[str], index: int) -> dict[str, Any]:
         step["tool"] = {"kind": "noop", "result": {"n": rng.randint(0, 9)}}
     else:
         step["tool"] = _effect(rng)
-    if "tool" in step and rng.random() < 0.4:
+    if "tool" in step and rng.random() < 0.25:
+        step["loop"] = _loop(rng)
+    elif "tool" in step and rng.random() < 0.4:
         step["set"] = {f"ctx.{name}_n": f"{{{{ {name}.n | default(0) }}}}"}
     later = names[index + 1 :]
     if later:
         step["next"] = _next(rng, name, later)
     return step
+
+
+def _loop(rng: random.Random) -> dict[str, Any]:
+    """A loop over a few items, or over many that do not fit the log."""
+    size = rng.choice([0, 1, 3, 6])
+    items: Any = list(range(size))
+    if rng.random() < 0.2:
+        items = [{"i": i, "pad": "z" * 9_000} for i in range(8)]
+    spec: dict[str, Any] = {"mode": rng.choice(["sequential", "parallel"])}
+    if spec["mode"] == "parallel":
+        spec["max_in_flight"] = rng.choice([1, 2, "{{ 1 + workload.limit }}"])
+    return {"in": items, "iterator": "row", "spec": spec}
 
 
 def _effect(rng: random.Random) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from actors.command_run import WorkerIdentity, WorkerPorts
-from actors.conductor import Conductor, ConductorPorts
+from actors.conductor import Conductor
 from actors.contexts import ContextStore
+from actors.deciding import ConductorPorts
 from actors.keeper import Keeper
 from actors.materializer import Materializer
 from actors.programs import Programs
@@ -249,6 +250,7 @@ class World:
                 hints=hints,
                 programs=programs,
                 contexts=contexts,
+                results=self.results,
                 ids=self._ids(),
                 clock=self.clock,
                 env={},

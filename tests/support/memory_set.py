@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from actors.command_run import WorkerIdentity, WorkerPorts
-from actors.conductor import Conductor, ConductorPorts
+from actors.conductor import Conductor
 from actors.contexts import ContextStore
+from actors.deciding import ConductorPorts
 from actors.keeper import Keeper
 from actors.materializer import Materializer
 from actors.programs import Programs
@@ -84,6 +85,7 @@ class MemorySet:
                 hints=self._hints,
                 programs=programs,
                 contexts=contexts,
+                results=self._results,
                 ids=self._ids,
                 clock=self.clock,
                 env={},

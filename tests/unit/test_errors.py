@@ -14,7 +14,7 @@ SAMPLES: dict[type[errors.NoetlError], tuple[Any, ...]] = {
     errors.ConfigError: ("runtime.workers", 0, "must be positive"),
     errors.PlaybookError: ("two problems", [{"line": 3, "message": "no such step"}]),
     errors.TemplateError: ("unexpected end", "{{ a"),
-    errors.NotInlineError: ("unexpected end", "{{ a"),
+    errors.NotInlineError: ("unexpected end", "{{ a", "load"),
     errors.ToolError: ("refused", "http", True, {"status": 503}, {"body": "busy"}),
     errors.VersionConflictError: ("noetl.events.1", 4, 5),
 }

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from actors.command_run import WorkerIdentity, WorkerPorts
-from actors.conductor import Conductor, ConductorPorts
+from actors.conductor import Conductor
 from actors.contexts import ContextStore
+from actors.deciding import ConductorPorts
 from actors.keeper import Keeper
 from actors.programs import Programs
 from actors.role import Role
@@ -184,6 +185,7 @@ class Rig:
             hints=ProcessHints(self, name),
             programs=self.programs(),
             contexts=self.contexts(),
+            results=self.results,
             ids=self.ids(),
             clock=self.clock,
             env={},

@@ -66,6 +66,7 @@ class Rig:
     log: list[Recorded] = field(default_factory=list)
     state: ExecutionState | None = None
     claim: Claim | None = None
+    resolved: dict[str, Any] = field(default_factory=dict)
     _ids: int = 0
 
     def __post_init__(self) -> None:
@@ -135,6 +136,7 @@ class Rig:
             producer="noetl://tenant/default/org/default/test/1",
             mint=self.mint,
             assign=lambda _c: self.claim,
+            resolved=self.resolved,
         )
         decision = decide(self.state, self.program, inputs)
         if decision is None:
@@ -169,7 +171,12 @@ class Rig:
     ) -> None:
         """A worker completes the open command of a step."""
         assert self.state is not None
-        command = next(c for c in self.state.commands.values() if c.step == name)
+        pending = {e.command_id for events in self.state.pending.values() for e in events}
+        command = next(
+            c
+            for c in self.state.commands.values()
+            if c.step == name and c.command_id not in pending
+        )
         subject = command_subject(3, SCOPE, EXECUTION, command.command_id)
         common = {
             "stream_id": subject,
@@ -182,7 +189,10 @@ class Rig:
             "reference": None,
             "extracted": value if value is not None else {},
         }
-        base = {"step": name, "visit": command.visit}
+        base: dict[str, Any] = {"step": name, "visit": command.visit}
+        tail = command.command_id.rsplit(".", 1)
+        if len(tail) == 2:
+            base["index"] = int(tail[1])
         if error:
             first = self.event(
                 EventType.CALL_ERROR, base | {"result": result, "error": error}, **common

@@ -166,7 +166,10 @@ def test_a_condition_on_what_only_the_tier_has_fails_the_step_instead_of_guessin
     result = {
         "status": "ok",
         "tier": "feather",
-        "reference": {"uri": "noetl://default/default/results/7001/a/v1.f0/0/1@1"},
+        "reference": {
+            "uri": "noetl://default/default/results/7001/a/v1.f0/0/1@1",
+            "bytes": 10**9,
+        },
         "extracted": {"rows": [{"x": 0}]},
         "truncated": {"rows": 1200},
     }
@@ -365,4 +368,19 @@ def test_a_set_value_too_large_for_the_log_fails_the_step_and_says_where_to_keep
     rig = Rig(playbook(step("a", set={"ctx.x": "{{ a.text }}"})))
     rig.run({"a": {"text": "x" * 200_000}})
     assert rig.state.status == "FAILED"
-    assert rig.state.error["message"].startswith("set ctx.x would put 200002 bytes")
+    assert rig.state.error["message"].startswith("set ctx.x would put 200002 bytes into")
+
+
+def test_a_step_in_flight_absorbs_a_second_token():
+    rig = Rig(playbook(step("a", "b", "c", mode="inclusive"), step("b", "c"), step("c", "b")))
+    rig.request()
+    rig.settle()
+    rig.finish("a")
+    rig.settle()
+    first = rig.open()
+    assert len(first) == 1
+    (other,) = {"b", "c"} - set(first)
+    rig.finish(first[0])
+    rig.settle()
+    assert rig.open() == [other]
+    assert rig.state.steps[other].visits == 1

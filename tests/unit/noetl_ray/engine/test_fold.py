@@ -111,7 +111,7 @@ def test_a_record_of_another_execution_is_our_bug() -> None:
         fold(rig.state, other)
 
 
-@pytest.mark.parametrize("kind", [EventType.WORKER_LEFT, EventType.LOOP_DONE])
+@pytest.mark.parametrize("kind", [EventType.WORKER_LEFT, EventType.BATCH_FAILED])
 def test_what_does_not_belong_on_a_control_subject_is_refused(kind: EventType) -> None:
     rig = started()
     payload = {"worker_id": "w", "incarnation": "i"}

@@ -59,9 +59,11 @@ def test_a_step_in_flight_is_not_started_again() -> None:
     assert startable(DIAMOND, ["b", "c"], ["b"]) == "c"
 
 
-def test_joins_that_wait_for_each_other_are_let_go_oldest_first() -> None:
-    graph = JoinGraph(playbook(step("a", "x", "y"), step("x", "y"), step("y", "x")))
+def test_joins_that_wait_for_each_other_go_in_the_order_of_the_flow() -> None:
+    steps = (step("a", "x", "b"), step("b", "y"), step("x", "y"), step("y", "x"))
+    graph = JoinGraph(playbook(*steps))
     assert graph.must_wait("x", ["y"])
     assert graph.must_wait("y", ["x"])
-    assert startable(graph, ["y", "x"], []) == "y"
+    assert startable(graph, ["y", "x"], []) == "x"
+    assert startable(graph, ["x", "y"], []) == "x"
     assert startable(graph, ["y", "x"], ["z"]) is None

@@ -8,7 +8,6 @@ import pytest
 
 from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.names import (
-    CutList,
     EventName,
     Names,
     StepValue,
@@ -139,7 +138,8 @@ def test_a_whole_result_that_is_a_cut_array() -> None:
 
 
 def test_an_array_that_was_not_cut_is_walked_freely() -> None:
-    assert list(CutList([1, 2], 2, "p")) == [1, 2]
+    block = {"tier": "json", "extracted": {"rows": [1, 2]}, "truncated": {"other": 5}}
+    assert list(extracted_value(block, "p")["rows"]) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_an_array_that_was_not_cut_is_walked_freely() -> None:
     [
         ("call.done", ["call.done", "step.done", "step.exit"], ["call.error", "x"]),
         ("call.error", ["call.error", "step.failed"], ["call.done", "step.exit"]),
-        ("loop.done", ["loop.done"], ["call.done"]),
+        ("loop.done", ["loop.done", "step.done"], ["call.done", "call.error"]),
     ],
 )
 def test_event_names_equal_their_synonyms(name: str, equal: list[str], other: list[str]) -> None:

@@ -34,8 +34,11 @@ async def test_register_list_execute():
         await kit.project()
         listed = (await http.get("/api/catalog")).json()["playbooks"]
         assert [row["path"] for row in listed] == ["kit/hello"]
-        for named in ({"path": "kit/hello"}, {"catalog_id": first["catalog_id"]},
-                      {"path": "kit/hello", "version": "latest", "workload": {"a": 1}}):
+        for named in (
+            {"path": "kit/hello"},
+            {"catalog_id": first["catalog_id"]},
+            {"path": "kit/hello", "version": "latest", "workload": {"a": 1}},
+        ):
             answer = await http.post("/api/execute", json=named)
             body = answer.json()
             assert answer.status_code == 200, body
@@ -115,8 +118,15 @@ async def test_events_and_logs_page():
         execution_id = (await submitted(http))["execution_id"]
         await kit.run(int(execution_id), {"ok": True})
         line = LogLine(
-            tenant_id="default", organization_id="default", execution_id=int(execution_id),
-            step="start", task="t", attempt=1, stream="stdout", time_ms=0, text="hello",
+            tenant_id="default",
+            organization_id="default",
+            execution_id=int(execution_id),
+            step="start",
+            task="t",
+            attempt=1,
+            stream="stdout",
+            time_ms=0,
+            text="hello",
         )
         await kit.project(lines=(line, msgspec.structs.replace(line, step="other")))
         base = f"/api/executions/{execution_id}"

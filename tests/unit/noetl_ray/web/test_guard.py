@@ -38,8 +38,13 @@ async def test_foreign_hosts_and_origins_are_refused_on_loopback():
 async def test_a_token_is_asked_for():
     kit = GatewayKit(settings=with_gateway(Settings(), host="0.0.0.0", token="s3cret"))
     async with kit.http() as http:
-        for given in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic s3cret"},
-                      {"authorization": "Bearer s3cret2"}, {"authorization": "Bearer "}):
+        for given in (
+            {},
+            {"authorization": "Bearer wrong"},
+            {"authorization": "Basic s3cret"},
+            {"authorization": "Bearer s3cret2"},
+            {"authorization": "Bearer "},
+        ):
             answer = await http.get("/api/executions", headers=given)
             assert answer.status_code == 401
             assert answer.headers["www-authenticate"] == "Bearer"
