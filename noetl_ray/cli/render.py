@@ -131,8 +131,16 @@ def counters_text(status: Mapping[str, Any]) -> str:
 
 def rows_text(step: Mapping[str, Any]) -> str:
     """How much a step gave, when that is known."""
-    rows = step.get("rows")
-    return f"{rows} rows" if rows is not None else ""
+    rows, loop = step.get("rows"), step.get("loop")
+    parts = []
+    if loop:
+        done = loop.get("done", loop.get("success", 0))
+        parts.append(f"{done} of {loop.get('total', 0)} items")
+        if loop.get("failed"):
+            parts.append(f"{loop['failed']} failed")
+    if rows is not None:
+        parts.append(f"{rows} rows")
+    return ", ".join(parts)
 
 
 def error_text(error: Any) -> str:

@@ -54,6 +54,8 @@ class StepStatus:
     status: str
     visits: int = 1
     rows: int | None = None
+    loop: dict[str, int] | None = None
+    """Of a loop: how many items there are, and how many are done and failed."""
     entered_at: str | None = None
     exited_at: str | None = None
     error: dict[str, Any] | None = None
