@@ -110,6 +110,16 @@ def _setup_verbs(verbs: _Verbs) -> None:
         "noetl-ray validate playbook.yaml",
     )
     validate.add_argument("playbook", metavar="PLAYBOOK", help="file, or - for stdin")
+    explain = _verb(
+        verbs,
+        "explain",
+        "draw the steps and arcs of a playbook, offline",
+        "noetl-ray explain playbook.yaml --mermaid",
+    )
+    explain.add_argument("playbook", metavar="PLAYBOOK", help="file, or - for stdin")
+    explain.add_argument(
+        "--mermaid", action="store_true", help="as Mermaid text, for a page that shows diagrams"
+    )
 
 
 def _run_verbs(verbs: _Verbs) -> None:

@@ -36,6 +36,7 @@ VERBS = {
     "up": "setup:up",
     "down": "setup:down",
     "validate": "setup:validate",
+    "explain": "explain:explain",
     "version": "setup:version",
     "credential": "secrets:credential",
     "doctor": "doctor:doctor",

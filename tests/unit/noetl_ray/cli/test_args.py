@@ -14,6 +14,7 @@ CALLS = [
     ["demo"],
     ["version"],
     ["validate", "p.yaml"],
+    ["explain", "p.yaml", "--mermaid"],
     ["run", "p.yaml", "--set", "a=1", "--set", "b.c=2", "--workload", "w.yaml"],
     ["run", "-", "--idempotency-key", "k", "--timeout", "2.5"],
     ["submit", "p.yaml", "--idempotency-key", "k"],
