@@ -21,6 +21,7 @@ SIDE_EFFECTS = MappingProxyType(
         "postgres": True,
         "python": True,
         "shell": True,
+        "transfer": True,
     }
 )
 """Kind to whether running it twice may be seen from outside."""

@@ -113,6 +113,7 @@ def default_registry(
     from noetl_ray.tools.postgres import PostgresTool
     from noetl_ray.tools.python import PythonTool
     from noetl_ray.tools.shell import ShellTool
+    from noetl_ray.tools.transfer import TransferTool
 
     registry = ToolRegistry()
     registry.register(NoopTool())
@@ -124,4 +125,5 @@ def default_registry(
     registry.register(DuckdbTool(data_root=data_root))
     registry.register(NatsTool())
     registry.register(ShellTool(base_env=base_env or {}))
+    registry.register(TransferTool(data_root=data_root))
     return registry

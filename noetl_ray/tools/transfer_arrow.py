@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from noetl_ray.errors import ToolError
 from noetl_ray.tools.postgres_values import plain
 
 
@@ -33,6 +34,35 @@ def table_of(rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = No
     names = column_names(rows) if names is None else names
     columns = [_column([row.get(name) for row in rows]) for name in names]
     return pa.table(columns, names=list(names))
+
+
+def steady(schema: pa.Schema) -> pa.Schema:
+    """A schema later chunks can keep: a column that only had nulls so far is text."""
+    kinds = [pa.string() if pa.types.is_null(field.type) else field.type for field in schema]
+    return pa.schema(list(zip(schema.names, kinds, strict=True)))
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A chunk with the columns and types of the first one.
+
+    Raises:
+        ToolError: of kind ``schema`` when a column is new or its values do not fit.
+    """
+    extra = [name for name in table.column_names if name not in schema.names]
+    if extra:
+        msg = f"column {extra[0]!r} is not in the first chunk; say what to take with `mapping`"
+        raise ToolError(msg, "schema")
+    columns = []
+    for field in schema:
+        if field.name not in table.column_names:
+            columns.append(pa.nulls(table.num_rows, field.type))
+            continue
+        try:
+            columns.append(table.column(field.name).cast(field.type))
+        except pa.ArrowException as error:
+            msg = f"column {field.name!r} changes its type: {str(error).partition(chr(10))[0]}"
+            raise ToolError(msg, "schema") from None
+    return pa.table(columns, schema=schema)
 
 
 def json_rows(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
@@ -62,7 +92,7 @@ def _column(values: list[Any]) -> pa.Array:
         array = pa.array(values)
     except (pa.ArrowException, OverflowError):
         return pa.array([_text(value) for value in values], pa.string())
-    if _is_empty_struct(array.type):
+    if isinstance(array.type, pa.BaseExtensionType) or _is_empty_struct(array.type):
         return pa.array([_text(value) for value in values], pa.string())
     return array
 
@@ -77,6 +107,7 @@ def _is_empty_struct(kind: pa.DataType) -> bool:
 
 
 def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return msgspec.json.encode(json_value(value)).decode()
+    shown = json_value(value)
+    if shown is None or isinstance(shown, str):
+        return shown
+    return msgspec.json.encode(shown).decode()
