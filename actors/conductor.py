@@ -59,7 +59,7 @@ class Conductor:
         self._p = ports
         self._shards = frozenset(shards)
         self._producer = producer
-        self._fleet = Fleet(near, lease_ms)
+        self._fleet = Fleet(near, lease_ms, ports.clock.monotonic)
         self._states: dict[int, ExecutionState] = {}
         self._dispatcher = Dispatcher(
             ports.log,

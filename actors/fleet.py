@@ -13,10 +13,17 @@ from noetl_ray.events.types import EventType
 from placement.offer import Candidate, Place, choose_worker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from noetl_ray.events.envelope import Event
 
 OVERCOMMIT = 2
 """Commands offered per slot: a worker keeps a small queue, so it never waits for a round trip."""
+QUEUE_S = 0.5
+"""How much work of the pace seen last a worker may hold beyond that: a command that waits for room
+costs another append, one that waits at its worker costs nothing, but nobody else can take it."""
+PACE_S = 0.1
+ROOM_PER_SLOT_MAX = 16
 
 
 @dataclass(slots=True)
@@ -24,15 +31,27 @@ class _Member:
     incarnation: str
     slots: int
     place: Place
+    since: float
     held: set[str] = field(default_factory=set)
+    returned: int = 0
+    pace: float = 0.0
+    """Commands that came back per second, seen last."""
 
 
 class Fleet:
     """Chooses workers and says which incarnations are gone."""
 
-    def __init__(self, near: Place, lease_ms: int) -> None:
+    def __init__(self, near: Place, lease_ms: int, now: Callable[[], float] = lambda: 0.0) -> None:
+        """Begin with nobody.
+
+        Args:
+            near: Where commands come from.
+            lease_ms: What a claim says about its lease.
+            now: Seconds on a monotonic clock; without one, no worker is seen to be fast.
+        """
         self._near = near
         self._lease_ms = lease_ms
+        self._now = now
         self._members: dict[str, _Member] = {}
 
     def observe(self, event: Event) -> None:
@@ -52,6 +71,7 @@ class Fleet:
                     zone=place.get("zone", ""),
                     node=place.get("node", ""),
                 ),
+                since=self._now(),
             )
         else:
             member = self._members.get(worker_id)
@@ -66,7 +86,7 @@ class Fleet:
                     worker_id=worker_id,
                     place=member.place,
                     held=len(member.held),
-                    room=member.slots * OVERCOMMIT,
+                    room=self._room(member),
                 )
                 for worker_id, member in self._members.items()
             ],
@@ -93,8 +113,9 @@ class Fleet:
     def release(self, worker_id: str | None, command_id: str) -> None:
         """Give room back."""
         member = self._members.get(worker_id or "")
-        if member is not None:
+        if member is not None and command_id in member.held:
             member.held.discard(command_id)
+            member.returned += 1
 
     def alive(self, worker_id: str | None, incarnation: str | None) -> bool:
         """Whether exactly this incarnation is a member."""
@@ -103,7 +124,16 @@ class Fleet:
 
     def has_room(self) -> bool:
         """Whether any worker could take another command."""
-        return any(len(m.held) < m.slots * OVERCOMMIT for m in self._members.values())
+        return any(len(m.held) < self._room(m) for m in self._members.values())
+
+    def _room(self, member: _Member) -> int:
+        elapsed = self._now() - member.since
+        if elapsed >= PACE_S:
+            member.pace = member.returned / elapsed
+            member.since += elapsed
+            member.returned = 0
+        room = member.slots * OVERCOMMIT + int(member.pace * QUEUE_S)
+        return min(room, member.slots * ROOM_PER_SLOT_MAX)
 
     def __len__(self) -> int:
         """How many workers live."""

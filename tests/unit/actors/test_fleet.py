@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.fleet import OVERCOMMIT, Fleet
+from actors.fleet import OVERCOMMIT, PACE_S, QUEUE_S, ROOM_PER_SLOT_MAX, Fleet
 from actors.stamp import system_event
 from noetl_ray.events.types import EventType
 from placement.offer import Place
@@ -51,6 +51,42 @@ def test_room_is_slots_and_a_small_queue_and_comes_back() -> None:
     fleet.release("w1", taken[0])
     assert fleet.has_room()
     assert fleet.choose("more") is not None
+
+
+def room_of(fleet: Fleet) -> int:
+    """How many commands fit; takes them and gives them back unseen."""
+    taken = []
+    while fleet.choose(f"fill{len(taken)}") is not None:
+        taken.append(f"fill{len(taken)}")
+    for name in taken:
+        fleet._members["w1"].held.discard(name)
+    return len(taken)
+
+
+def test_a_fast_worker_may_hold_what_it_does_in_the_next_moment() -> None:
+    seconds = 10.0
+    fleet = Fleet(HERE, 5_000, lambda: seconds)
+    fleet.observe(joined("w1", slots=4))
+    for index in range(20):
+        fleet.choose(f"c{index % 4}")
+        fleet.release("w1", f"c{index % 4}")
+    assert room_of(fleet) == 4 * OVERCOMMIT, "its pace is not known yet"
+    seconds += PACE_S * 2
+    per_s = 20 / (PACE_S * 2)
+    assert room_of(fleet) == 4 * OVERCOMMIT + int(per_s * QUEUE_S)
+    seconds += PACE_S * 2
+    assert room_of(fleet) == 4 * OVERCOMMIT, "nothing came back since"
+
+
+def test_room_has_an_end_however_fast_a_worker_is() -> None:
+    seconds = 0.0
+    fleet = Fleet(HERE, 5_000, lambda: seconds)
+    fleet.observe(joined("w1", slots=1))
+    for index in range(10_000):
+        fleet.holds("w1", f"c{index}")
+        fleet.release("w1", f"c{index}")
+    seconds += PACE_S
+    assert room_of(fleet) == ROOM_PER_SLOT_MAX
 
 
 def test_the_same_command_counts_once() -> None:
