@@ -31,7 +31,7 @@ check: $(STAMP) ## lint, types, import rules and the tests that need no server (
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(addprefix -p ,$(TYPED))
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q $(FAST_TESTS)
+	$(BIN)/python -m pytest -q -n 2 $(FAST_TESTS)
 
 .PHONY: test
 test: check ## all of check, then contract, cluster and chaos tests (starts NATS, Postgres and Ray)
