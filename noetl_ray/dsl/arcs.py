@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from noetl_ray.dsl.coerce import truth_of
+from noetl_ray.dsl.language import ARC_MODES, NO_MATCH, names
 from noetl_ray.dsl.model import Arc
 from noetl_ray.dsl.shape import Shape, place
 from noetl_ray.errors import TemplateError
@@ -21,10 +22,8 @@ Mode = Literal["exclusive", "inclusive"]
 END = "end"
 """An arc to this name ends its branch when no step has it."""
 
-_MODES = ("exclusive", "inclusive")
-_NO_MATCH = ("complete", "quiet")
-_ARC_KEYS = ("step", "when", "cond", "set", "set_ctx", "set_iter", "args", "desc")
-_NEXT_KEYS = ("spec", "arcs", "mode", "step", "when", "cond", "set", "args", "desc")
+_ARC_KEYS = names("arc")
+_NEXT_KEYS = names("next")
 _ABOUT_FAILURE = frozenset({"event", "outcome", "output"})
 """What a condition reads that is meant for a step that failed."""
 
@@ -86,15 +85,15 @@ def _mode(shape: Shape, node: Node, path: str) -> Mode:
     spec = shape.mapping(node.get("spec"), f"{path}.spec")
     holder, where = (spec, f"{path}.spec") if spec is not None else (node, path)
     quiet = holder.get("on_no_match")
-    if quiet is not None and shape.text(quiet) not in _NO_MATCH:
-        hint = shape.findings.near(shape.text(quiet), _NO_MATCH) or "use complete or quiet"
+    if quiet is not None and shape.text(quiet) not in NO_MATCH:
+        hint = shape.findings.near(shape.text(quiet), NO_MATCH) or "use complete or quiet"
         message = f"unknown on_no_match '{shape.text(quiet)}'"
         shape.findings.warning(quiet, f"{where}.on_no_match", message, hint)
     found = holder.get("mode") or node.get("mode")
     if found is None or shape.text(found) == "exclusive":
         return "exclusive"
     if shape.text(found) != "inclusive":
-        hint = shape.findings.near(shape.text(found), _MODES) or "use exclusive or inclusive"
+        hint = shape.findings.near(shape.text(found), ARC_MODES) or "use exclusive or inclusive"
         message = f"unknown mode '{shape.text(found)}'"
         shape.findings.error(found, f"{where}.mode", message, hint)
     return "inclusive"

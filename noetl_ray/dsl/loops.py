@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from noetl_ray.dsl.language import PROCESS, names
 from noetl_ray.dsl.model import Loop
 from noetl_ray.dsl.shape import NOT_YET, Shape, place
 
@@ -20,14 +21,10 @@ RUNNABLE_LOOP_MODES: frozenset[str] = frozenset({"sequential", "parallel"})
 """The modes the engine can run; a loop of another mode is refused by name."""
 
 _ITERATOR = "item"
-_LOOP_KEYS = ("in", "cursor", "iterator", "spec", "mode", "max_in_flight", "desc")
-_SPEC_KEYS = ("mode", "max_in_flight", "policy", "frame")
-_CURSOR_NEEDS = ("kind", "claim")
-_FRAME_NUMBERS = (
-    "max_rows", "row_concurrency", "max_seconds", "max_bytes", "lease_seconds",
-    "heartbeat_seconds",
-)  # fmt: skip
-_PROCESS = ("row", "frame")
+_LOOP_KEYS = names("loop")
+_SPEC_KEYS = names("loop spec")
+_CURSOR_NEEDS = names("cursor")
+_FRAME_KEYS = names("frame")
 _TAKEN = frozenset(
     {
         "args", "catalog_id", "ctx", "env", "event", "execution_id", "frame", "input", "iter",
@@ -143,13 +140,13 @@ def _frame(shape: Shape, spec: Node | None, path: str) -> dict[str, Any]:
     frame = shape.mapping(spec.get("frame"), path) if spec is not None else None
     if frame is None:
         return {}
-    shape.strays(frame, path, (*_FRAME_NUMBERS, "process"), "frame")
-    for key in _FRAME_NUMBERS:
+    shape.strays(frame, path, _FRAME_KEYS, "frame")
+    for key in _FRAME_KEYS:
         number = frame.get(key)
-        if number is not None:
+        if number is not None and key != "process":
             _check_number(shape, number, f"{path}.{key}")
     process = frame.get("process")
-    if process is not None and shape.text(process) not in _PROCESS:
+    if process is not None and shape.text(process) not in PROCESS:
         word = shape.text(process)
         message, hint = f"unknown process '{word}'", "use row or frame"
         shape.findings.error(process, f"{path}.process", message, hint)

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.flow import check_graph
+from noetl_ray.dsl.language import DOCUMENT_KINDS, KINDS, VERSIONS, names
 from noetl_ray.dsl.model import Playbook, Step
 from noetl_ray.dsl.problems import Findings, Problem, playbook_error
 from noetl_ray.dsl.shape import Shape
@@ -22,12 +23,7 @@ from noetl_ray.dsl.workbook import read_workbook
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-KINDS: frozenset[str] = frozenset({"python", "http", "postgres", "noop"})
-"""The tool kinds of this version."""
-
-_VERSIONS = ("noetl.io/v2", "noetl.io/v10")
-_DOCUMENT_KINDS = ("Playbook", "Agent")
-_ROOT_KEYS = ("apiVersion", "kind", "metadata", "workload", "workflow", "executor", "workbook")
+_ROOT_KEYS = names("playbook")
 
 
 def parse_playbook(
@@ -113,7 +109,7 @@ def _document(shape: Shape, root: Node, text: str) -> Playbook | None:
 
 
 def _header(shape: Shape, root: Node) -> None:
-    for key, allowed in (("apiVersion", _VERSIONS), ("kind", _DOCUMENT_KINDS)):
+    for key, allowed in (("apiVersion", VERSIONS), ("kind", DOCUMENT_KINDS)):
         node = root.get(key)
         found = shape.name(node)
         if node is None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.arcs import read_next
+from noetl_ray.dsl.language import names, refused
 from noetl_ray.dsl.loops import read_loop
 from noetl_ray.dsl.model import Rule, Step
 from noetl_ray.dsl.shape import Shape, place
@@ -14,19 +15,11 @@ from noetl_ray.dsl.tasks import read_tasks, rule_parts
 if TYPE_CHECKING:
     from noetl_ray.dsl.source import Node
 
-_STEP_KEYS = (
-    "step", "desc", "description", "input", "args", "loop", "tool", "set", "set_ctx", "set_iter",
-    "next", "spec", "output", "when", "timeout", "vars", "case", "sink", "retry", "pagination",
-)  # fmt: skip
+_STEP_KEYS = (*names("step"), "vars")
 _TEMPLATED = (
     "tool", "next", "set", "set_ctx", "set_iter", "input", "args", "when", "spec", "loop",
 )  # fmt: skip
-_REFUSED = {
-    "case": "use next.arcs, or spec.policy.rules of the tool",
-    "sink": "add a task that saves the result",
-    "retry": "use spec.policy.rules of the tool with do: retry",
-    "pagination": "use arcs back to the step, or do: jump",
-}
+_REFUSED = refused("step")
 
 
 def read_step(shape: Shape, node: Node, path: str) -> Step | None:

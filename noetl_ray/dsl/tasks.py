@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from noetl_ray.dsl.language import ACTIONS, BACKOFFS, CONFIG, WORKBOOK, refused
 from noetl_ray.dsl.model import Rule, Task
 from noetl_ray.dsl.shape import NOT_YET, Shape, place
 
@@ -13,11 +14,7 @@ if TYPE_CHECKING:
 
     from noetl_ray.dsl.source import Node
 
-ACTIONS = ("continue", "retry", "jump", "break", "fail")
-_BACKOFFS = ("none", "linear", "exponential", "fixed")
 _BACK = ("previous", "prev")
-WORKBOOK = "workbook"
-"""The kind that stands for an item of the workbook; resolved here, so it never runs as such."""
 _LATER_KINDS = frozenset(
     {
         "agent", "artifact", "container", "duckdb", "ducklake", "gateway", "gcs", "mcp",
@@ -30,24 +27,7 @@ _OWN_KEYS = frozenset(
     | {"side_effects", "desc", "description"}
 )
 _SPEC_KEYS = frozenset({"policy", "result", *_OWN_KEYS})
-_CONFIG_KEYS: dict[str, tuple[str, ...]] = {
-    "python": ("code", "code_b64", "script", "libs", "env"),
-    "postgres": (
-        "query", "command", "queries", "commands", "cmd", "cmds", "script", "pool", "params",
-        "credential",
-    ),
-    "http": (
-        "method", "url", "endpoint", "headers", "params", "json", "payload", "body", "data",
-        "form", "verify", "verify_ssl", "follow_redirects", "output_select", "credential",
-    ),
-    "noop": ("result",),
-}  # fmt: skip
-_REFUSED = {
-    "sink": "add a task that saves the result",
-    "retry": "use spec.policy.rules with do: retry",
-    "pagination": "use arcs back to the step, or do: jump",
-    "case": "use next.arcs or spec.policy.rules",
-}
+_REFUSED = refused("task")
 
 
 def read_tasks(shape: Shape, step: str, tool: Node | None, path: str) -> tuple[Task, ...]:
@@ -156,8 +136,8 @@ def _own(shape: Shape, label: str, kind: str, node: Node, path: str) -> Task:
     shape.refuse(node, path, _REFUSED)
     shape.not_yet(node, path, ("eval", "expr"))
     common = (*_OWN_KEYS, "auth", "timeout", "timeout_seconds")
-    if kind in _CONFIG_KEYS or kind == WORKBOOK:
-        shape.slips(node, path, (*common, *_CONFIG_KEYS.get(kind, ())), f"{kind} task")
+    if kind in CONFIG or kind == WORKBOOK:
+        shape.slips(node, path, (*common, *CONFIG.get(kind, ())), f"{kind} task")
     config = {key: item.data() for key, item in node.value.items() if key not in _OWN_KEYS}
     task = Task(
         label=label,
@@ -308,8 +288,8 @@ def _action(shape: Shape, when: Any, then: Node, path: str) -> Rule | None:
     if attempts is not None and isinstance(attempts.value, (int, float)) and attempts.value < 1:
         shape.findings.error(attempts, f"{path}.attempts", "'attempts' must be at least 1")
     backoff = then.get("backoff")
-    if backoff is not None and shape.text(backoff) not in _BACKOFFS:
-        hint = shape.findings.near(shape.text(backoff), _BACKOFFS) or f"use {', '.join(_BACKOFFS)}"
+    if backoff is not None and shape.text(backoff) not in BACKOFFS:
+        hint = shape.findings.near(shape.text(backoff), BACKOFFS) or f"use {', '.join(BACKOFFS)}"
         message = f"unknown backoff '{shape.text(backoff)}' waits the plain delay"
         shape.findings.warning(backoff, f"{path}.backoff", message, hint)
     delay = then.get("delay")

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from noetl_ray.dsl.language import KINDS
 from noetl_ray.dsl.model import Arc, Playbook, Rule, Step, Task
-from noetl_ray.dsl.parse import KINDS, check_playbook, parse_playbook
+from noetl_ray.dsl.parse import check_playbook, parse_playbook
 from noetl_ray.dsl.source import line_count
 from noetl_ray.errors import PlaybookError
 
