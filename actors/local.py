@@ -21,12 +21,13 @@ import httpx
 from actors import preflight, ray_head, state_file
 from actors.driver import HostsDriver
 from actors.options import DEFAULT_FACTORY
-from actors.processes import ProcessRef, end, exclusive, free_port, identify, is_alive
+from actors.processes import ProcessRef, end, exclusive, identify, is_alive
 from actors.state_file import SetRecord
 from noetl_ray.config.convert import to_dict
 from noetl_ray.config.environ import environ
 from noetl_ray.config.settings import RaySettings, Settings
 from noetl_ray.embedded.nats import NatsProcess, start_nats
+from noetl_ray.embedded.ports import free_port
 from noetl_ray.embedded.postgres import (
     ensure_database,
     start_postgres,

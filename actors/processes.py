@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,15 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from noetl_ray.errors import ConflictError, InternalError
+from noetl_ray.errors import ConflictError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _PROC = Path("/proc")
 _POLL_S = 0.05
-_RAY_WORKER_PORTS = range(10_002, 20_000)
-_PORT_TRIES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,18 +89,6 @@ def end(refs: Iterable[ProcessRef], *, grace_s: float, kill_s: float = 5.0) -> l
     if grace_s > 0:
         left = _signal_and_wait(left, signal.SIGTERM, grace_s)
     return _signal_and_wait(left, signal.SIGKILL, kill_s)
-
-
-def free_port() -> int:
-    """A TCP port that is free now and outside the range Ray's workers use."""
-    for _ in range(_PORT_TRIES):
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if port not in _RAY_WORKER_PORTS:
-            return port
-    msg = "no free TCP port found outside the range of Ray's workers"
-    raise InternalError(msg)
 
 
 @contextlib.contextmanager

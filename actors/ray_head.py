@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import actors
-from actors.processes import ProcessRef, end, family, free_port, write_private
+from actors.processes import ProcessRef, end, family, write_private
 from noetl_ray.config.environ import environ
+from noetl_ray.embedded.ports import free_port
 from noetl_ray.errors import InternalError
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from noetl_ray.embedded.ports import HOST, free_port
 from noetl_ray.errors import ConfigError, UsageError
 
-HOST = "127.0.0.1"
 MAX_PAYLOAD_BYTES = 2 * 1024 * 1024
 """Records stay under 900 kB (P6); twice the default leaves room for headers and task logs."""
 START_TIMEOUT_S = 30.0
@@ -104,8 +104,9 @@ def start_nats(
     data_dir = data_dir.resolve()
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     for tries_left in reversed(range(_PORT_TRIES if port is None else 1)):
-        chosen = _free_port() if port is None else port
-        _check_port(chosen)
+        if port is not None:
+            _check_port(port)
+        chosen = free_port() if port is None else port
         try:
             return _start_once(binary, data_dir, chosen, token, durability, detached, timeout_s)
         except _PortLostError as lost:
@@ -223,12 +224,6 @@ def _write_private(path: Path, text: str) -> None:
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
     fresh.replace(path)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def _check_port(port: int) -> None:

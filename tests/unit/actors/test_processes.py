@@ -16,7 +16,6 @@ from actors.processes import (
     end,
     exclusive,
     family,
-    free_port,
     identify,
     is_alive,
     memory_mb,
@@ -113,11 +112,6 @@ def test_a_whole_session_is_taken_even_where_the_mark_was_lost():
         found = family("=".join(mark))
         assert len(found) == 2
         assert end(found, grace_s=5) == []
-
-
-def test_free_ports_stay_clear_of_rays_workers():
-    ports = {free_port() for _ in range(20)}
-    assert not any(10_002 <= port <= 19_999 for port in ports)
 
 
 def test_a_lock_is_held_by_one_and_names_its_holder(tmp_path):

@@ -19,6 +19,7 @@ from noetl_ray.embedded.nats import (
     start_nats,
     stop_nats,
 )
+from noetl_ray.embedded.ports import free_port
 from noetl_ray.errors import ConfigError, UsageError
 from noetl_ray.testing.samples import sample_record, sample_subject
 from noetl_ray.wal.jetstream import JetStreamLog
@@ -53,6 +54,17 @@ def test_a_taken_port_is_named_with_what_to_do(tmp_path: Path) -> None:
         port = other.getsockname()[1]
         with pytest.raises(UsageError, match=rf"port {port} .*choose another port"):
             start_nats(tmp_path, port=port, token=None, durability="process", detached=False)
+
+
+def test_a_port_that_was_lost_meanwhile_is_chosen_anew(tmp_path, monkeypatch) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        offered = [other.getsockname()[1], free_port()]
+        monkeypatch.setattr("noetl_ray.embedded.nats.free_port", lambda: offered.pop(0))
+        running = start_nats(tmp_path, token=None, durability="process", detached=False)
+    stop_nats(running)
+    assert offered == []
 
 
 def test_only_that_process_is_ended(tmp_path: Path) -> None:
