@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 STATES_MAX = 4096
 EVENTS_PER_COMMIT_MAX = 5_000
+BACKLOG_RECORDS_MAX = 2_000
 TASKLOG_BATCHES_MAX = 64
 TASKLOG_CONSUMER = "tasklog"
 BACKOFF_FIRST_S = 0.1
@@ -139,6 +140,7 @@ class Projector:
                 if not records:
                     self._lag_ms = 0
                 began = self._clock.monotonic()
+                records = await self._with_backlog(self._subscription, records)
                 for chunk in _chunks(records):
                     await self._project(chunk)
         except NoetlError as error:
@@ -185,6 +187,16 @@ class Projector:
         if SYSTEM_SHARD in self._owned:
             filters.append(f"{SYSTEM_ROOT}.>")
         self._subscription = await self._log.subscribe(filters, from_position=first)
+
+    async def _with_backlog(
+        self, subscription: Subscription, records: list[Recorded]
+    ) -> list[Recorded]:
+        """A full batch and those behind it, as one: an execution's row is then written once."""
+        whole = list(records)
+        while len(records) == self._batch_size and len(whole) < BACKLOG_RECORDS_MAX:
+            records = await subscription.next_batch(self._batch_size, 0)
+            whole += records
+        return whole
 
     async def _project(self, records: Sequence[Recorded]) -> None:
         fresh = [recorded for recorded in records if self._is_due(recorded)]

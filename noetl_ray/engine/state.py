@@ -183,6 +183,8 @@ def running_steps(state: ExecutionState) -> list[str]:
 
 def encode_state(state: ExecutionState) -> bytes:
     """The canonical bytes of a state: what is kept and what its checksum is made over."""
+    if not state.pending:
+        return canonical_json(state)
     # Canonical JSON sorts keys and therefore wants text ones; pending facts are keyed by position.
     return canonical_json(msgspec.to_builtins(state, str_keys=True))
 

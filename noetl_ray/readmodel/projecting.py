@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -129,10 +130,16 @@ def executions_of(records: Iterable[Recorded]) -> set[ExecutionKey]:
 
 def shard_of(recorded: Recorded) -> int | None:
     """The shard a subject names; ``SYSTEM_SHARD`` for system subjects, None where there is none."""
-    if recorded.subject.startswith(f"{SYSTEM_ROOT}."):
+    return _shard_of_subject(recorded.subject)
+
+
+@lru_cache(maxsize=4096)
+def _shard_of_subject(subject: str) -> int | None:
+    """Asked when a record is due and again when it is projected, and subjects come back."""
+    if subject.startswith(f"{SYSTEM_ROOT}."):
         return SYSTEM_SHARD
     try:
-        parsed = parse_event_subject(recorded.subject)
+        parsed = parse_event_subject(subject)
     except ValueError:
         return None
     return None if parsed is None else parsed.shard

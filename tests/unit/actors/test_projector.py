@@ -224,6 +224,18 @@ async def test_prj_3_a_projector_that_is_behind_does_not_rest(bench):
 
 
 @pytest.mark.asyncio
+async def test_prj_3_a_backlog_is_taken_as_one_and_writes_each_execution_once(bench):
+    for number in range(1, 6):
+        await bench.write.run(number)
+    projector = bench.projector(batch_size=4)
+    await projector.start()
+    await projector.step()
+    (batch,) = bench.model.batches
+    assert len(batch.executions) == 5
+    assert projector.summary()["records"] == 25
+
+
+@pytest.mark.asyncio
 async def test_wal_2_a_kill_between_write_and_answer_gives_no_duplicate(bench):
     bench.model.lose_answer = 1
     await bench.write.run(7)
