@@ -326,7 +326,11 @@ def _worker(
     node: str,
 ) -> Worker:
     runtime = settings.runtime
-    registry = default_registry(python_processes=runtime.python_processes, base_env=environ())
+    files = Path(settings.data_dir).resolve() / "files"
+    files.mkdir(parents=True, exist_ok=True)
+    registry = default_registry(
+        python_processes=runtime.python_processes, base_env=environ(), data_root=files
+    )
     stack.push_async_callback(registry.close)
     identity = WorkerIdentity(
         worker_id=f"{runtime.cluster_id}/{host_name}",

@@ -8,6 +8,7 @@ kind is first used, and can never replace a kind that is registered here.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from noetl_ray.errors import ToolError
 from noetl_ray.tools.kinds import unknown_kind_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from noetl_ray.tools.port import Tool
@@ -31,6 +32,7 @@ class ToolRegistry:
     def __init__(self, plugins: Iterable[EntryPoint] | None = None) -> None:
         """Make an empty registry; ``plugins`` replaces the installed entry points."""
         self._tools: dict[str, Tool] = {}
+        self._later: dict[str, Callable[[], Tool]] = {}
         self._given = None if plugins is None else list(plugins)
         self._plugins: dict[str, EntryPoint] | None = None
 
@@ -41,10 +43,21 @@ class ToolRegistry:
             raise ValueError(msg)
         self._tools[tool.kind] = tool
 
+    def register_later(self, kind: str, make: Callable[[], Tool]) -> None:
+        """Add a tool that is made when a task first needs it; for kinds that are dear to import."""
+        if kind in self._tools or kind in self._later:
+            msg = f"tool kind {kind!r} is registered already"
+            raise ValueError(msg)
+        self._later[kind] = make
+
     def get(self, kind: str) -> Tool:
         """The tool of a kind. Raises ToolError of kind ``schema`` when there is none."""
         tool = self._tools.get(kind)
         if tool is not None:
+            return tool
+        make = self._later.pop(kind, None)
+        if make is not None:
+            tool = self._tools[kind] = make()
             return tool
         plugin = self._entry_points().get(kind)
         if plugin is None:
@@ -53,7 +66,7 @@ class ToolRegistry:
 
     def kinds(self) -> frozenset[str]:
         """Every kind that can be asked for, installed plugins included (they are not imported)."""
-        return frozenset(self._tools) | frozenset(self._entry_points())
+        return frozenset(self._tools) | frozenset(self._later) | frozenset(self._entry_points())
 
     def side_effects(self, kind: str) -> bool:
         """Whether running the kind twice may be seen from outside."""
@@ -106,14 +119,12 @@ def default_registry(
         script_root: Folder that ``script`` files of python tasks lie in; None refuses files.
         data_root: Folder that files of other tasks lie in, such as databases; None refuses files.
     """
-    from noetl_ray.tools.duckdb import DuckdbTool
     from noetl_ray.tools.http import HttpTool
     from noetl_ray.tools.nats_tool import NatsTool
     from noetl_ray.tools.noop import NoopTool
     from noetl_ray.tools.postgres import PostgresTool
     from noetl_ray.tools.python import PythonTool
     from noetl_ray.tools.shell import ShellTool
-    from noetl_ray.tools.transfer import TransferTool
 
     registry = ToolRegistry()
     registry.register(NoopTool())
@@ -122,8 +133,20 @@ def default_registry(
     )
     registry.register(HttpTool())
     registry.register(PostgresTool())
-    registry.register(DuckdbTool(data_root=data_root))
+    registry.register_later("duckdb", partial(_duckdb, data_root))
     registry.register(NatsTool())
     registry.register(ShellTool(base_env=base_env or {}))
-    registry.register(TransferTool(data_root=data_root))
+    registry.register_later("transfer", partial(_transfer, data_root))
     return registry
+
+
+def _duckdb(data_root: Path | None) -> Tool:
+    from noetl_ray.tools.duckdb import DuckdbTool
+
+    return DuckdbTool(data_root=data_root)
+
+
+def _transfer(data_root: Path | None) -> Tool:
+    from noetl_ray.tools.transfer import TransferTool
+
+    return TransferTool(data_root=data_root)
