@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 VERSIONS = ("noetl.io/v2", "noetl.io/v10")
 DOCUMENT_KINDS = ("Playbook", "Agent")
-KINDS: frozenset[str] = frozenset({"python", "http", "postgres", "noop"})
+KINDS: frozenset[str] = frozenset(
+    {"python", "http", "postgres", "noop", "duckdb", "nats", "shell", "transfer"}
+)
 """The tool kinds of this version."""
 WORKBOOK = "workbook"
 """The kind that stands for an item of the workbook; it never runs as such."""
@@ -183,6 +185,16 @@ CONFIG: dict[str, tuple[str, ...]] = {
         "form", "verify", "verify_ssl", "follow_redirects", "output_select", "credential",
     ),
     "noop": ("result",),
+    "shell": ("cmd", "cmds", "command", "commands", "env", "shell"),
+    "duckdb": (
+        "query", "command", "queries", "commands", "cmd", "cmds", "database", "db_path",
+        "external",
+    ),
+    "nats": (
+        "operation", "bucket", "key", "value", "create", "stream", "subject", "data", "headers",
+        "seq", "credential",
+    ),
+    "transfer": ("source", "target", "mode", "key", "mapping", "chunk_size"),
 }  # fmt: skip
 """What the tool of each kind reads, beside the keys of every task."""
 

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 _BACK = ("previous", "prev")
 _LATER_KINDS = frozenset(
     {
-        "agent", "artifact", "container", "duckdb", "ducklake", "gateway", "gcs", "mcp",
-        "nats", "playbook", "rhai", "script", "secrets", "shell", "snowflake",
-        "subscription", "transfer", "wasm",
+        "agent", "artifact", "container", "ducklake", "gateway", "gcs", "mcp", "playbook",
+        "rhai", "script", "secrets", "snowflake", "subscription", "wasm",
     }
 )  # fmt: skip
 _OWN_KEYS = frozenset(

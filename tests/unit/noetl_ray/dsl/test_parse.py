@@ -258,8 +258,10 @@ def test_arc_args_are_kept_apart_too() -> None:
 
 
 def test_known_kinds_are_the_callers() -> None:
-    text = f"{HEAD}workflow: [{{step: a, tool: {{kind: duckdb, query: SELECT 1}}}}]"
-    assert parse_playbook(text, known_kinds={*KINDS, "duckdb"}).steps["a"].tasks[0].kind == "duckdb"
+    text = f"{HEAD}workflow: [{{step: a, tool: {{kind: snowflake, query: SELECT 1}}}}]"
+    assert parse_playbook(text, known_kinds={*KINDS, "snowflake"}).steps["a"].tasks[0].kind == (
+        "snowflake"
+    )
     with pytest.raises(PlaybookError, match="not supported yet by this version"):
         parse_playbook(text)
 

@@ -300,7 +300,7 @@ def test_inside_a_step(body: str, expected: list[str]) -> None:
             "{kind: zzz}",
             [
                 "error 6:18 workflow[0].tool.kind: unknown tool kind 'zzz' "
-                "(kinds are http, noop, postgres, python)"
+                "(kinds are duckdb, http, nats, noop, postgres, python, shell, transfer)"
             ],
         ),
         *(
@@ -312,13 +312,13 @@ def test_inside_a_step(body: str, expected: list[str]) -> None:
                     "by this version"
                 ],
             )
-            for kind in ("playbook", "duckdb", "shell", "transfer")
+            for kind in ("playbook", "snowflake", "gcs", "container")
         ),
         (
             "{code: x}",
             [
-                "error 6:11 workflow[0].tool: the tool has no 'kind' (kinds are http, "
-                "noop, postgres, python)"
+                "error 6:11 workflow[0].tool: the tool has no 'kind' (kinds are duckdb, "
+                "http, nats, noop, postgres, python, shell, transfer)"
             ],
         ),
         (
