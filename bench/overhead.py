@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ import uvloop
 from bench._child import Child
 from bench._floor import Floor
 from bench._local import chain, local_set, ray_environment
-from bench._memory import pss_mb
+from bench._processes import cpu_s, pss_mb, used
 from bench._report import finish, median, say, show, spread, versions
 from noetl_ray.client import Client, Execution, Request, Started
 from noetl_ray.clock import parse_iso_utc
@@ -65,6 +66,9 @@ class Samples:
     executions_inside_s: list[float] = field(default_factory=list)
     submit_s: list[float] = field(default_factory=list)
     ray_s: list[float] = field(default_factory=list)
+    cpu: dict[str, list[dict[str, float]]] = field(
+        default_factory=lambda: {"executions": [], "ray_tasks": []}
+    )
 
 
 async def measure(running: LocalSet, repeats: int) -> Samples:
@@ -83,8 +87,12 @@ async def measure(running: LocalSet, repeats: int) -> Samples:
                 seen = Samples() if repeat == 0 else samples
                 seen.floor_ms.append(await asyncio.to_thread(floor.ms, CHAIN_STEPS))
                 await _chain(client, seen)
+                before = cpu_s(running, ray.pid)
                 seen.ray_s.append(float(await asyncio.to_thread(ray.ask, EXECUTIONS)))
+                seen.cpu["ray_tasks"].append(used(before, cpu_s(running, ray.pid)))
+                before = cpu_s(running, os.getpid())
                 await _executions(client, seen)
+                seen.cpu["executions"].append(used(before, cpu_s(running, os.getpid())))
                 if repeat:
                     say(_progress(seen))
     return samples
@@ -152,11 +160,23 @@ def summarize(samples: Samples, memory: dict[str, float]) -> dict[str, Any]:
         "executions_ratio": round(median(rate) / median(ray_rate), 2),
         "executions_inside_per_s": median(inside),
         "submit_s": median(samples.submit_s),
+        "cpu_ms_per_execution": {what: _cpu_ms(seen) for what, seen in samples.cpu.items()},
         "idle_memory_mb": {"total": round(sum(memory.values()), 1), **memory},
         "repeats": len(samples.chain_ms),
         "expectation": EXPECTATION,
         "versions": versions(),
     }
+
+
+def _cpu_ms(seen: list[dict[str, float]]) -> dict[str, float]:
+    """Milliseconds of CPU per execution: what noise of other programs hardly changes."""
+    labels = sorted({label for each in seen for label in each})
+    found = {
+        label: median([each.get(label, 0.0) / EXECUTIONS * 1000 for each in seen])
+        for label in labels
+    }
+    total = median([sum(each.values()) / EXECUTIONS * 1000 for each in seen])
+    return {"total": total, **{label: ms for label, ms in found.items() if ms >= 0.01}}
 
 
 def _table(samples: Samples, result: dict[str, Any]) -> None:
@@ -174,11 +194,19 @@ def _table(samples: Samples, result: dict[str, Any]) -> None:
             ("  first to last event", str(result["executions_inside_per_s"]), ""),
             ("plain Ray tasks", str(result["ray_tasks_executions_per_s"]), spread(ray_rate)),
             ("  ratio", str(result["executions_ratio"]), EXPECTATION["executions_ratio"]),
+            *(
+                (f"CPU ms per execution, {what}", str(cpu["total"]), _parts(cpu))
+                for what, cpu in result["cpu_ms_per_execution"].items()
+            ),
             ("idle set, MB", str(memory["total"]), EXPECTATION["idle_memory_mb"]),
             *((f"  {name}", str(mb), "") for name, mb in memory.items() if name != "total"),
         ],
         ("", "median", "range or expectation"),
     )
+
+
+def _parts(numbers: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in numbers.items() if name != "total")
 
 
 def main() -> None:
