@@ -8,6 +8,7 @@ databases lie below the data folder. Memory and threads are bounded, and cannot 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -174,7 +175,9 @@ class _Work:
         self._stopped.set()
         connection = self._connection
         if connection is not None:
-            connection.interrupt()
+            # It may have ended by itself a moment ago.
+            with contextlib.suppress(duckdb.ConnectionException):
+                connection.interrupt()
 
     def shape(self, failed: str | None = None) -> dict[str, Any]:
         """R: the last result on top, each statement's own under ``command_<i>``."""
