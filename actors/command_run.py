@@ -31,7 +31,7 @@ from noetl_ray.hints.port import Hints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.locator.result import ResultName, frame_coordinate
 from noetl_ray.results.extracted import MASKED, extract
-from noetl_ray.results.redact import Redactor, mask_marked, secret_values
+from noetl_ray.results.redact import Redactor, mask, secret_values
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import scope_of
 from noetl_ray.tools.pipeline import Pipeline, PipelineOutcome
@@ -255,7 +255,10 @@ class CommandRun:
         base: dict[str, Any] = {"step": self._step, "visit": self._visit}
         if self._iteration is not None:
             base["index"] = self._iteration["index"]
-        redactor, shown = self._redactor(), self._shown()
+        if outcome.set:
+            # Variables lie in the log, so not even another name lets a secret of the result in.
+            self._shown_secrets |= secret_values(to_jsonable(outcome.value))
+        shown = self._shown()
         warnings = list(outcome.warnings)
         wanted: list[tuple[EventType, dict[str, Any]]] = [
             (
@@ -275,8 +278,10 @@ class CommandRun:
         if rows is not None:
             call["rows"] = rows
         if outcome.set:
-            call["set"], marked = mask_marked(redactor.value(to_jsonable(outcome.set)))
-            warnings += [f"set {key} looks like a credential and is not kept" for key in marked]
+            given = to_jsonable(outcome.set)
+            kept = call["set"] = mask(shown.value(given))
+            lost = [key for key in given if kept.get(key) != given[key]]
+            warnings += [f"set {key} looks like a credential and is not kept" for key in lost]
         if warnings:
             call["warnings"] = shown.value(warnings)
         if outcome.ok:

@@ -36,7 +36,9 @@ workflow:
             - when: "{{ output.status == 'ok' }}"
               then:
                 do: continue
-                set: {ctx.token: "{{ output.data.deep[0].token }}"}
+                set:
+                  ctx.token: "{{ output.data.deep[0].token }}"
+                  ctx.innocent: "Bearer {{ output.data.deep[0].token }}"
     set: {ctx.user: "{{ login.user }}", ctx.session_token: "{{ output.data.deep[0].token }}"}
     next: {arcs: [{step: use}]}
   - step: use

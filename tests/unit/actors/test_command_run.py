@@ -291,6 +291,27 @@ workflow:
 
 
 @simulated
+async def test_sec_1_a_secret_of_the_result_is_no_variable_by_another_name(rig: Rig) -> None:
+    body = """
+workflow:
+  - step: a
+    tool:
+      kind: http
+      url: u
+      spec:
+        policy:
+          rules:
+            - then: {do: continue, set: {ctx.innocent: "Bearer {{ output.data.token }}", ctx.n: 1}}
+"""
+    rig.act = lambda _config, _context: {"token": SECRET}
+    state = await _leak(rig, body)
+    assert SECRET.encode() not in rig.bytes()
+    assert state.ctx == {"innocent": "Bearer ***", "n": 1}
+    (call,) = rig.events(EventType.CALL_DONE)
+    assert call.payload["warnings"] == ["set innocent looks like a credential and is not kept"]
+
+
+@simulated
 async def test_p24_python_that_asks_gets_its_names_others_do_not(rig: Rig) -> None:
     rig.cluster()
     await rig.ended(await rig.submit(ONE % 0, workload={"x": 1}))
