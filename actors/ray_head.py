@@ -74,6 +74,9 @@ def start_ray(
         MARK_NAME: set_id,
         "RAY_START_HOOK": "actors.ray_head.trim",
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Ray makes its workers nice by default; ours are the servers of this set, and a starved
+        # conductor looks like a lost one.
+        "RAY_worker_niceness": "0",
         "PYTHONPATH": import_path(python_path),
     }
     problem = ""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from noetl_ray.readmodel.records import ExecutionRow
     from noetl_ray.scope import Scope
 
-POLL_S = 0.05
+POLL_S = 0.02
 POLL_COST_MAX = 0.25
 """The share of time the poller may spend reading; a slow read model is asked less often."""
 SINGLE_READS_MAX = 8
@@ -96,8 +96,10 @@ class Waiters:
         while self._waiting:
             began = self._clock.monotonic()
             by_scope: dict[Scope, list[int]] = {}
-            for scope, execution_id in self._waiting:
-                by_scope.setdefault(scope, []).append(execution_id)
+            for (scope, execution_id), futures in self._waiting.items():
+                # Who waits for many stays until the last has ended; the others are known by then.
+                if not all(future.done() for future in futures):
+                    by_scope.setdefault(scope, []).append(execution_id)
             for scope, execution_ids in by_scope.items():
                 try:
                     await self._look(scope, execution_ids)
@@ -108,24 +110,27 @@ class Waiters:
             await self._clock.sleep(max(POLL_S, spent / POLL_COST_MAX))
 
     async def _look(self, scope: Scope, execution_ids: list[int]) -> None:
-        """One pass: newest first in pages, then what the pages did not reach, a few at a time."""
-        rest = set(execution_ids)
-        before = max(rest) + 1
-        while len(rest) > SINGLE_READS_MAX:
-            limit = min(LIMIT_MAX, len(rest) * 2)
-            rows = await self._queries.executions(scope, before=before, limit=limit)
-            for row in rows:
-                rest.discard(row.execution_id)
-                self._tell(scope, row)
-            if len(rows) < limit:
-                return
-            oldest = rows[-1].execution_id
-            rest = {execution_id for execution_id in rest if execution_id < oldest}
-            before = max(rest, default=0) + 1
-        for execution_id in rest:
+        """One pass: a few one by one, many as pages of those that ended, newest first."""
+        if len(execution_ids) > SINGLE_READS_MAX:
+            for status in sorted(TERMINAL_STATUSES):
+                await self._look_for(scope, status, set(execution_ids))
+            return
+        for execution_id in execution_ids:
             found = await self._queries.execution(scope, execution_id)
             if found is not None:
                 self._tell(scope, found)
+
+    async def _look_for(self, scope: Scope, status: str, rest: set[int]) -> None:
+        while rest:
+            limit = min(LIMIT_MAX, len(rest) * 2)
+            rows = await self._queries.executions(
+                scope, status=status, before=max(rest) + 1, limit=limit
+            )
+            for row in rows:
+                self._tell(scope, row)
+            if len(rows) < limit:
+                return
+            rest = {execution_id for execution_id in rest if execution_id < rows[-1].execution_id}
 
     def _tell(self, scope: Scope, row: ExecutionRow) -> None:
         if row.status in TERMINAL_STATUSES:
