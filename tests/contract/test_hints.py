@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,17 +54,15 @@ async def test_contract(pair: tuple[Hints, Hints], check: HintsCheck) -> None:
 async def test_an_offer_to_a_worker_of_the_same_object_skips_the_server(
     nats_connection: Connection,
 ) -> None:
-    """It arrives once, at once, and the server never sees it."""
+    """It arrives once, and the server never sees it."""
     hints = NatsHints(nats_connection)
     heard = Heard()
     subject = offer_subject(1, "here")
     await hints.listen(subject, heard)
     before = nats_connection.stats["in_msgs"]
-    started = time.perf_counter()
     for number in range(100):
         await hints.send(subject, b"%d" % number)
     await heard.wait_for(100)
-    assert (time.perf_counter() - started) / 100 < 0.001
     await nats_connection.flush()
     await asyncio.sleep(0.02)
     assert len(heard.got) == 100

@@ -35,7 +35,7 @@ async def test_nobody_there_is_reported_in_bounded_time() -> None:
         before = time.monotonic()
         with pytest.raises(LogUnavailableError, match=r"127\.0\.0\.1.*event_store\.url") as caught:
             await connect(address, timeout_s=0.3)
-    assert time.monotonic() - before < 3
+    assert time.monotonic() - before < 30
     assert "secret" not in str(caught.value)
 
 

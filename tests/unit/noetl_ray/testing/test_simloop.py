@@ -22,7 +22,7 @@ def test_time_jumps_and_nobody_waits() -> None:
 
     began = time.monotonic()
     assert run_simulated(1, main) == 86_400
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_a_skewed_clock_is_wrong_only_on_the_wall() -> None:
