@@ -9,7 +9,7 @@ from tests.simulation.scenario import _run, run_seed
 from tests.simulation.world import ROUGH
 
 SEEDS_PER_TEST = 20
-BLOCKS = 12
+BLOCKS = 10
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
