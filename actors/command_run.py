@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
+from actors.command_keychain import command_keychain
 from actors.contexts import ContextStore
 from actors.logbook import Logbook
 from actors.programs import Programs
@@ -22,7 +21,7 @@ from noetl_ray.clock import Clock
 from noetl_ray.credentials.port import Credential, CredentialStore
 from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.loops import iteration_names
-from noetl_ray.engine.names import Names, step_value
+from noetl_ray.engine.names import Names, plain_names, step_value
 from noetl_ray.errors import LogUnavailableError, NoetlError, StoreError
 from noetl_ray.events.canonical import canonical_json, to_jsonable
 from noetl_ray.events.envelope import Event, Record
@@ -31,9 +30,10 @@ from noetl_ray.hints.port import Hints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.locator.result import ResultName, frame_coordinate
 from noetl_ray.results.extracted import MASKED, extract
-from noetl_ray.results.redact import Redactor, mask, secret_values
+from noetl_ray.results.redact import Redactor, is_secret_field, mask, secret_values
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import scope_of
+from noetl_ray.tools.keychain import Keychain, KeychainCache
 from noetl_ray.tools.pipeline import Pipeline, PipelineOutcome
 from noetl_ray.tools.port import ToolContext
 from noetl_ray.tools.registry import ToolRegistry
@@ -86,6 +86,7 @@ class WorkerPorts:
     ids: SnowflakeIds
     clock: Clock
     env: Mapping[str, str]
+    keychains: KeychainCache = field(default_factory=KeychainCache)
 
 
 class CommandRun:
@@ -112,6 +113,7 @@ class CommandRun:
         self._visit: int = issued.payload["visit"]
         self._iteration: dict[str, Any] | None = issued.payload.get("iteration")
         self._loop_names: dict[str, Any] = {}
+        self._keychain: Keychain | None = None
         self._logbook = Logbook(ports.tasklog, ports.clock, offer, self._scope, self._shown)
 
     async def run(self) -> None:
@@ -144,6 +146,9 @@ class CommandRun:
             }
             return PipelineOutcome(ok=False, value=None, error=error)
         ctx = dict(context.get("ctx", {}))
+        keychain = self._keychain = command_keychain(
+            self._p, issued, program.playbook, context, self._credential, self._secrets
+        )
         names = Names(
             self._p.templates,
             execution_id=issued.execution_id,
@@ -151,6 +156,7 @@ class CommandRun:
             ctx=ctx,
             steps=steps,
             env=self._p.env,
+            keychain=keychain.view,
         )
         if self._iteration is not None:
             self._loop_names = iteration_names(self._iteration, context.get("item"))
@@ -163,6 +169,7 @@ class CommandRun:
             clock=self._p.clock,
             context_for=self._context_for,
             iteration=self._loop_names,
+            prepare=keychain.prepare,
         )
         return await pipeline.run()
 
@@ -215,13 +222,16 @@ class CommandRun:
             timeout_s=timeout_s,
             credential=self._credential,
             log=self._logbook.writer(task.label, attempt),
-            names=_plain(names) if wants_names else dict(self._loop_names),
+            names=plain_names(names) if wants_names else dict(self._loop_names),
         )
 
     async def _credential(self, name: str) -> Credential:
+        entry = await self._keychain.credential(name) if self._keychain else None
+        if entry is not None:
+            return entry
         credential = await self._p.credentials.get(self._scope, name)
         for key, value in credential.data.items():
-            if isinstance(value, str) and _is_secret_field(key):
+            if isinstance(value, str) and is_secret_field(key):
                 self._secrets.add(value)
         return credential
 
@@ -380,20 +390,3 @@ def count_rows(value: Any) -> int | None:
         if isinstance(count, int):
             return count
     return len(value) if isinstance(value, list) else None
-
-
-def _is_secret_field(key: str) -> bool:
-    """Fields of a credential that are no secret (hosts, ports, names) may appear in output."""
-    return not any(
-        part in key.lower()
-        for part in ("host", "port", "user", "name", "database", "type", "scheme")
-    )
-
-
-def _plain(names: Mapping[str, Any]) -> dict[str, Any]:
-    """The render context as plain data, for code that asks for all of it."""
-    return {key: msgspec.to_builtins(to_jsonable(_dict(names[key]))) for key in names}
-
-
-def _dict(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) and not isinstance(value, dict) else value

@@ -16,6 +16,9 @@ KINDS: frozenset[str] = frozenset(
 """The tool kinds of this version."""
 WORKBOOK = "workbook"
 """The kind that stands for an item of the workbook; it never runs as such."""
+KEYCHAIN_KINDS = ("static", "bearer", "oauth2", "credential", "credential_ref", "env")
+KEYCHAIN_OUTSIDE = ("google_id_token", "secret_manager", "secrets")
+"""Keychain kinds of other NoETL runtimes that need an account: they come with a package."""
 ARC_MODES = ("exclusive", "inclusive")
 NO_MATCH = ("complete", "quiet")
 LOOP_MODES = ("sequential", "parallel", "cursor")
@@ -60,6 +63,29 @@ CONSTRUCTS: dict[str, tuple[Key, ...]] = {
         Key("workflow", "steps", "The steps, at least one.", needed=True),
         Key("executor", "executor", "Where to begin."),
         Key("workbook", "workbook", "Named tools that steps run by name."),
+        Key("keychain", "keychain", "Named secrets that tasks read; workers get them when needed."),
+    ),
+    "keychain entry": (
+        Key("name", "name", "What tasks call it: keychain.name.field, or auth: name.", needed=True),
+        Key("kind", f"one of {'|'.join((*KEYCHAIN_KINDS, *KEYCHAIN_OUTSIDE))}", "Where from."),
+        Key("type", "any", "Older name of kind; beside kind, how http uses it: bearer, basic."),
+        Key("map", "mapping", "Fields of a static entry; for env, field to variable."),
+        Key("token", "any", "Of a bearer entry."),
+        Key("endpoint", "any", "Where an oauth2 entry gets its token."),
+        Key("method", "any", "Of the token request; the default is POST."),
+        Key("headers", "mapping", "Of the token request."),
+        Key("data", "any", "Of the token request, sent as a form unless a header says JSON."),
+        Key("auto_renew", "any", "False keeps the first token until it expires."),
+        Key("auth", "any", "Credential the token request itself needs."),
+        Key("timeout", "any", "Seconds for the token request."),
+        Key("credential", "any", "Name of a stored credential; the default is the entry's name."),
+        Key("credential_ref", "any", "Same as credential."),
+        Key("key", "any", "Same as credential."),
+        Key("ref", "any", "Same as credential."),
+        Key("variable", "any", "Environment variable, read as keychain.name.value."),
+        Key("provider", "any", "Of the kinds that need an account."),
+        Key("scope", "any"),
+        *_DESC,
     ),
     "metadata": (
         Key("name", "name", "Name of the playbook.", needed=True),

@@ -92,6 +92,16 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeychainEntry:
+    """A named secret; ``config`` says how to get it, its values exist on workers only."""
+
+    name: str
+    kind: str
+    config: dict[str, Any] = field(default_factory=dict)
+    at: Place = Place()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Playbook:
     """A whole playbook. ``digest`` is the SHA-256 of ``source``."""
 
@@ -103,3 +113,4 @@ class Playbook:
     digest: str
     source: str = field(repr=False)
     description: str = ""
+    keychain: tuple[KeychainEntry, ...] = ()

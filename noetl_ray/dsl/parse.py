@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.flow import check_graph
+from noetl_ray.dsl.keychain import check_uses, read_keychain
 from noetl_ray.dsl.language import DOCUMENT_KINDS, KINDS, VERSIONS, names
 from noetl_ray.dsl.model import Playbook, Step
 from noetl_ray.dsl.problems import Findings, Problem, playbook_error
@@ -81,7 +82,7 @@ def _read(text: str, known_kinds: Collection[str]) -> tuple[Playbook | None, lis
 def _document(shape: Shape, root: Node, text: str) -> Playbook | None:
     _header(shape, root)
     name, path, description = _metadata(shape, root)
-    shape.not_yet(root, "", ("keychain",))
+    keychain = read_keychain(shape, root)
     shape.workbook = read_workbook(shape, root)
     if root.get("vars") is not None:
         at = root.key_place("vars")
@@ -91,6 +92,7 @@ def _document(shape: Shape, root: Node, text: str) -> Playbook | None:
     # A workload string is only a template to whoever reads it, so a broken one may be plain text.
     shape.check_templates(root.get("workload"), "workload", error=False)
     steps = _workflow(shape, root)
+    check_uses(shape, root, keychain)
     if not steps:
         return None
     entry = _entry(shape, root, steps)
@@ -103,6 +105,7 @@ def _document(shape: Shape, root: Node, text: str) -> Playbook | None:
         digest=hashlib.sha256(text.encode()).hexdigest(),
         source=text,
         description=description,
+        keychain=keychain,
     )
     check_graph(shape, playbook)
     return playbook

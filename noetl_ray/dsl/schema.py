@@ -106,6 +106,7 @@ def _shapes() -> dict[str, Any]:
     return {
         "arcs": {"type": "array", "items": item},
         "else": {"anyOf": [_type("action"), {"type": "object", "required": ["then"]}]},
+        "keychain": {"type": "array", "items": _type("keychain entry")},
         "maybe_loop": {"anyOf": [_type("loop"), {"type": "array", "maxItems": 0}]},
         "next": {"anyOf": [name, {"type": "array", "items": item}, chooser]},
         "rules": {"type": "array", "items": _type("rule")},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from noetl_ray.engine.names import has_template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from noetl_ray.dsl.model import Playbook, Step
     from noetl_ray.dsl.template import Templates
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Path = tuple[str, ...]
 _EVERYTHING: Path = ("*",)
+KEYCHAIN = "keychain"
 
 
 class StepReads:
@@ -25,22 +26,20 @@ class StepReads:
 
     def __init__(self, playbook: Playbook, templates: Templates) -> None:
         self._templates = templates
+        self._keychain = {entry.name: entry.config for entry in playbook.keychain}
         self._by_step = {name: self._find(step) for name, step in playbook.steps.items()}
 
     def of(self, step: str, workload: Mapping[str, Any]) -> frozenset[Path]:
         """The paths a step reads, through workload strings that are templates themselves."""
-        found = set(self._by_step[step])
-        frontier = found
-        for _ in range(2):
-            more: set[Path] = set()
-            for path in frontier:
-                key = path[1] if path[0] in ("workload", "ctx") and len(path) > 1 else path[0]
-                value = workload.get(key)
-                if value is not None and has_template(value):
-                    more |= self._templates.reads(value)
-            frontier = more - found
-            found |= more
-        return frozenset(found)
+        found = _through_workload(self._templates, self._by_step[step], workload)
+        if not self._keychain:
+            return found
+        # A worker resolves the keychain entries a step can reach from what they read.
+        for name in [*self._keychain][::-1]:
+            if (KEYCHAIN,) in found or (KEYCHAIN, name) in {path[:2] for path in found}:
+                below = self._templates.reads(self._keychain[name])
+                found |= _through_workload(self._templates, below, workload)
+        return found
 
     def _find(self, step: Step) -> frozenset[Path]:
         found: set[Path] = set(self._templates.reads(step.input))
@@ -53,7 +52,50 @@ class StepReads:
             if task.kind == "python" and "context" in str(task.config.get("code", "")):
                 # User code can reach anything through its `context` mapping.
                 found.add(_EVERYTHING)
+            found |= {(KEYCHAIN, name) for name in self._authorizing(task.config)}
         return frozenset(found)
+
+    def _authorizing(self, config: Any) -> set[str]:
+        """The keychain entries that `auth` of a task may mean; all, when a template says which."""
+        found: set[str] = set()
+        stack = [(config, False)] if self._keychain else []
+        while stack:
+            item, names = stack.pop()
+            if isinstance(item, dict):
+                stack += [(v, names or k in ("auth", "credential")) for k, v in item.items()]
+            elif isinstance(item, list):
+                stack += [(value, names) for value in item]
+            elif names and isinstance(item, str):
+                found |= set(self._keychain) if has_template(item) else {item}
+        return found & set(self._keychain)
+
+
+def keychain_reads(
+    templates: Templates, parts: Any, workload: Mapping[str, Any], known: Collection[str]
+) -> list[str]:
+    """The keychain entries that templates read, through workload strings, in the known order."""
+    found = _through_workload(templates, templates.reads(parts), workload)
+    if (KEYCHAIN,) in found:
+        return list(known)
+    read = {path[1] for path in found if path[0] == KEYCHAIN}
+    return [name for name in known if name in read]
+
+
+def _through_workload(
+    templates: Templates, reads: Iterable[Path], workload: Mapping[str, Any]
+) -> frozenset[Path]:
+    found = set(reads)
+    frontier = found
+    for _ in range(2):
+        more: set[Path] = set()
+        for path in frontier:
+            key = path[1] if path[0] in ("workload", "ctx") and len(path) > 1 else path[0]
+            value = workload.get(key)
+            if value is not None and has_template(value):
+                more |= templates.reads(value)
+        frontier = more - found
+        found |= more
+    return frozenset(found)
 
 
 def command_context(

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from noetl_ray.engine.cut import restore
 from noetl_ray.engine.state import LOOP_TIER, loop_result
+from noetl_ray.events.canonical import to_jsonable
 
 if TYPE_CHECKING:
     from noetl_ray.dsl.template import Templates
@@ -106,6 +109,7 @@ class Names(Mapping[str, Any]):
         steps: Mapping[str, Any],
         env: Mapping[str, str],
         locals_: Mapping[str, Any] | None = None,
+        keychain: Mapping[str, Any] | None = None,
     ) -> None:
         self._templates = templates
         self._locals: Mapping[str, Any] = locals_ or {}
@@ -120,7 +124,7 @@ class Names(Mapping[str, Any]):
             "catalog_id": identity,
             "env": env,
             "steps": steps,
-            "keychain": {},
+            "keychain": {} if keychain is None else keychain,
         }
 
     def with_locals(self, locals_: Mapping[str, Any]) -> Names:
@@ -247,3 +251,16 @@ def has_template(value: Any) -> bool:
     if isinstance(value, list):
         return any(has_template(item) for item in value)
     return False
+
+
+def plain_names(names: Mapping[str, Any]) -> dict[str, Any]:
+    """The render context as plain data, for code that asks for all of it; without secrets."""
+    return {
+        key: msgspec.to_builtins(to_jsonable(_dict(names[key])))
+        for key in names
+        if key != "keychain"
+    }
+
+
+def _dict(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) and not isinstance(value, dict) else value

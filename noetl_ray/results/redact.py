@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MASK = "***"
+_PLAIN_PARTS = ("host", "port", "user", "name", "database", "type", "scheme")
 SECRET_CHARS_MIN = 4
 """Shorter secrets would blank out ordinary text."""
 
@@ -54,6 +55,11 @@ def is_credential_key(key: str) -> bool:
     """Whether a key's name says that its value is a secret."""
     folded = _NOT_WORD.sub("_", _HUMP.sub("_", key[:256]).lower()).strip("_")
     return bool(CREDENTIAL_KEYS.fullmatch(folded)) and not HARMLESS_KEYS.fullmatch(folded)
+
+
+def is_secret_field(key: str) -> bool:
+    """Fields of a credential that are no secret (hosts, ports, names) may appear in output."""
+    return not any(part in key.lower() for part in _PLAIN_PARTS)
 
 
 def has_credentials(value: Any) -> bool:

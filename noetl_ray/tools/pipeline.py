@@ -20,6 +20,7 @@ from noetl_ray.tools.port import ToolContext
 if TYPE_CHECKING:
     from noetl_ray.clock import Clock
     from noetl_ray.dsl.template import Templates
+    from noetl_ray.tools.keychain import Prepare
     from noetl_ray.tools.registry import ToolRegistry
 
 TASK_RUNS_MAX = 1_000_000
@@ -97,6 +98,7 @@ class Pipeline:
         clock: Clock,
         context_for: ContextFactory,
         iteration: Mapping[str, Any] | None = None,
+        prepare: Prepare | None = None,
     ) -> None:
         self._step = step
         self._ctx = ctx
@@ -104,6 +106,7 @@ class Pipeline:
         self._templates = templates
         self._clock = clock
         self._context_for = context_for
+        self._prepare = prepare
         self._names = names
         self._loop: Mapping[str, Any] = iteration or {}
         self._iter: dict[str, Any] = dict(self._loop.get("iter", {}))
@@ -167,6 +170,8 @@ class Pipeline:
         try:
             tool = self._registry.get(task.kind)
             meta_key = tool.meta_key
+            if self._prepare is not None:
+                await self._prepare(task, self._step, refused=attempt > 1 and self._was_refused())
             locals_ = self._locals(task, attempt)
             config, timeout = self._render(task, locals_)
             names = self._names.with_locals(locals_)
@@ -210,6 +215,10 @@ class Pipeline:
         if task.set:
             self._apply_set(task, task.set, output, coerce_output=True)
         return output
+
+    def _was_refused(self) -> bool:
+        error = self._output["error"] if self._output is not None else None
+        return error is not None and error.get("kind") == "auth"
 
     def _render(self, task: Task, locals_: dict[str, Any]) -> tuple[dict[str, Any], float | None]:
         names = self._names.with_locals(locals_)

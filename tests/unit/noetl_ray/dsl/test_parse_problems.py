@@ -91,7 +91,8 @@ def test_a_sound_playbook_has_no_findings() -> None:
             HEAD
             + "keychain: [{name: x}]\nworkbook: [{name: y}]\nvars: {a: 1}\nworkflow: [{step: a}]",
             [
-                "error 4:1 keychain: 'keychain' is not supported yet by this version",
+                "error 4:12 keychain[0]: the keychain entry has no 'kind' "
+                "(kinds are static, bearer, oauth2, credential, credential_ref, env)",
                 "warning 6:1 vars: 'vars' at the root is ignored (use workload)",
             ],
         ),
