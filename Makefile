@@ -13,7 +13,7 @@ STAMP := $(VENV)/.noetl-ray-installed
 
 # Folders that a checkout may lack are left out instead of failing.
 FAST_TESTS = $(wildcard tests/unit tests/simulation tests/golden) $(wildcard tests/test_*.py)
-SLOW_TESTS = $(wildcard tests/contract tests/cluster tests/chaos)
+SLOW_TESTS = $(wildcard tests/conformance tests/contract tests/cluster tests/chaos)
 TYPED = noetl_ray actors placement $(if $(wildcard bench/*.py),bench)
 BENCHES = $(filter-out bench/_%.py bench/__init__.py,$(wildcard bench/*.py))
 

@@ -17,11 +17,11 @@ from actors.contexts import ContextStore
 from actors.logbook import Logbook
 from actors.programs import Programs
 from actors.stamp import command_event
-from noetl_ray.clock import Clock
+from noetl_ray.clock import Clock, iso_utc
 from noetl_ray.credentials.port import Credential, CredentialStore
 from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.loops import iteration_names
-from noetl_ray.engine.names import Names, plain_names, step_value
+from noetl_ray.engine.names import Names, plain_names, whole_value
 from noetl_ray.errors import LogUnavailableError, NoetlError, StoreError
 from noetl_ray.events.canonical import canonical_json, to_jsonable
 from noetl_ray.events.envelope import Event, Record
@@ -157,6 +157,7 @@ class CommandRun:
             steps=steps,
             env=self._p.env,
             keychain=keychain.view,
+            now=lambda: iso_utc(self._p.clock.now_ms()),
         )
         if self._iteration is not None:
             self._loop_names = iteration_names(self._iteration, context.get("item"))
@@ -187,7 +188,7 @@ class CommandRun:
             value = await self._p.results.load(self._scope, block)
             if MASKED in (block.get("truncated") or {}).values():
                 self._shown_secrets |= secret_values(value)
-            steps[name] = step_value(value)
+            steps[name] = whole_value(block, value)
         return program, context, steps
 
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:

@@ -64,8 +64,8 @@ def _check_targets(shape: Shape, playbook: Playbook) -> None:
             if arc.step in playbook.steps or arc.step == END:
                 continue
             message = f"the arc from '{step.name}' leads to '{arc.step}', which does not exist"
-            hint = shape.findings.near(arc.step, playbook.steps)
-            shape.findings.error(arc.at, shape.paths[arc.at.line, arc.at.column], message, hint)
+            hint = shape.findings.near(arc.step, playbook.steps) or "the arc is left out"
+            shape.findings.warning(arc.at, shape.paths[arc.at.line, arc.at.column], message, hint)
 
 
 def _ways(step: Step, templates: Templates) -> list[str]:

@@ -135,9 +135,14 @@ def _take(into: dict[str, Any], source: Mapping[str, Any], path: Path) -> None:
 
 
 def _results(state: ExecutionState, names: Iterable[str]) -> dict[str, Any]:
+    """The result blocks of finished steps; one that ran no task has an empty mapping."""
     found = {}
     for name in names:
         step = state.steps.get(name)
-        if step is not None and step.result is not None:
+        if step is None or step.status == "failed":
+            continue
+        if step.result is not None:
             found[name] = step.result
+        elif step.status == "completed":
+            found[name] = {"status": "ok", "reference": None, "tier": "inline", "body": {}}
     return found

@@ -13,11 +13,12 @@ import msgspec
 
 from noetl_ray.clock import iso_utc
 from noetl_ray.engine.context import command_context
+from noetl_ray.engine.envelope import Output, http_block, output_value
 from noetl_ray.engine.fold import apply_control, assign, consume
 from noetl_ray.engine.inputs import Decision, Inputs, Program, ResultNeededError
 from noetl_ray.engine.joins import startable
 from noetl_ray.engine.loops import iteration_of, plan_loop, result_bytes
-from noetl_ray.engine.names import EventName, Names, extracted_value
+from noetl_ray.engine.names import EventName, Names, extracted_value, whole_value
 from noetl_ray.engine.results import StepResults
 from noetl_ray.engine.routing import Routing
 from noetl_ray.engine.state import ExecutionState, running_steps, wants_decision
@@ -114,13 +115,22 @@ class _Deciding:
         if draft.failed is not None:
             self.emit(
                 EventType.PLAYBOOK_FAILED,
-                {"final_step": draft.final_step, "error": draft.failed},
+                {"final_step": draft.final_step, "error": draft.failed, **self._final_result()},
             )
         else:
             self.emit(
                 EventType.PLAYBOOK_COMPLETED,
-                {"final_step": draft.final_step, "failures_handled": draft.failures_handled},
+                {
+                    "final_step": draft.final_step,
+                    "failures_handled": draft.failures_handled,
+                    **self._final_result(),
+                },
             )
+
+    def _final_result(self) -> dict[str, Any]:
+        """Where the result of the last step is, for the record that ends the execution."""
+        final = self.draft.steps.get(self.draft.final_step or "")
+        return {"result": _told(final.result)} if final is not None and final.result else {}
 
     def emit(
         self, kind: EventType, payload: dict[str, Any], *, command_id: str | None = None
@@ -238,8 +248,13 @@ class _Deciding:
         state = self.draft.steps[name]
         output = self._output(name, status)
         done = "loop.done" if step.loop is not None else "call.done"
-        event = {"name": EventName("call.error" if status == "failed" else done)}
-        locals_ = {"output": output, "outcome": output, "event": event | {"step": name}}
+        event = {
+            "name": EventName("call.error" if status == "failed" else done),
+            "step": name,
+            "payload": {key: output[key] for key in ("status", "result", "error")},
+            "timestamp": self._time,
+        }
+        locals_ = {"output": output, "outcome": output, "event": event}
         try:
             names = self._names(locals_)
             values: dict[str, Any] = {}
@@ -300,12 +315,7 @@ class _Deciding:
         if values:
             payload["set"] = values
         if result is not None:
-            payload["result"] = {
-                "status": result["status"],
-                "reference": result["reference"],
-                "parent_ref": result.get("parent_ref"),
-                "context": {},
-            }
+            payload["result"] = _told(result)
         warnings = self._routing.warnings()
         if warnings:
             payload["warnings"] = warnings
@@ -326,15 +336,23 @@ class _Deciding:
     def _truth(self, template: Any, names: Names) -> bool:
         return self.program.templates.truth(template, names)
 
-    def _output(self, name: str, status: str) -> dict[str, Any]:
+    def _output(self, name: str, status: str) -> Output:
         state = self.draft.steps[name]
-        return {
-            "status": "error" if status == "failed" else "ok",
-            "data": extracted_value(state.result, name) if state.result else None,
-            "error": state.error,
-            "ref": (state.result or {}).get("reference"),
-            "meta": {"attempt": 1},
-        }
+        data: Any = None
+        if state.result is not None:
+            known = self.inputs.resolved
+            if name in known:
+                data = output_value(whole_value(state.result, known[name]))
+            else:
+                data = output_value(extracted_value(state.result, name))
+        return Output(
+            status="error" if status == "failed" else "ok",
+            data=data,
+            error=state.error,
+            ref=(state.result or {}).get("reference"),
+            meta={"attempt": 1},
+            http=http_block(data, state.error),
+        )
 
     def _names(self, locals_: Mapping[str, Any], values: Mapping[str, Any] | None = None) -> Names:
         draft = self.draft
@@ -351,4 +369,15 @@ class _Deciding:
             steps=StepResults(draft.steps, self.inputs.resolved),
             env=self.inputs.env,
             locals_=locals_,
+            now=lambda: self._time,
         )
+
+
+def _told(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result block without its content, which its own event has."""
+    return {
+        "status": result["status"],
+        "reference": result["reference"],
+        "parent_ref": result.get("parent_ref"),
+        "context": {},
+    }

@@ -173,6 +173,8 @@ def _apply_fact(draft: ExecutionState, event: Event, position: int) -> None:
     if event.event_type is EventType.EXECUTION_REQUESTED:
         draft.playbook = msgspec.convert(payload["playbook"], PlaybookRef)
         draft.workload = payload["workload"]
+        seed = draft.workload.get("ctx")
+        draft.ctx = dict(seed) if isinstance(seed, dict) else {}
         draft.project_id = payload["project_id"]
         draft.parent_execution_id = payload.get("parent_execution_id")
         draft.idempotency_key = event.idempotency_key

@@ -6,7 +6,7 @@ fewer values in it, those its command carries (P24).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -50,6 +50,21 @@ class LoopValue(StepValue):
 def step_value(value: Any) -> Any:
     """A step's result as templates see it."""
     return StepValue(value) if type(value) is dict else value
+
+
+def whole_value(result: Mapping[str, Any] | None, value: Any) -> Any:
+    """A whole result as templates see it; the block of its event tells a loop's from others."""
+    if result is not None and result.get("tier") == LOOP_TIER:
+        return LoopValue(value)
+    return step_value(value)
+
+
+def handed_over(value: Any) -> Any:
+    """A result as code gets it: with a real ``data`` key, which it may ask for by ``get``."""
+    if isinstance(value, StepValue) and not dict.__contains__(value, "data"):
+        found = value["data"]
+        return {**value, "data": dict(found) if isinstance(found, dict) else found}
+    return value
 
 
 def extracted_value(result: Mapping[str, Any], path: str) -> Any:
@@ -97,7 +112,7 @@ class EventName(str):
 class Names(Mapping[str, Any]):
     """The lazy mapping a template is rendered with."""
 
-    __slots__ = ("_ctx", "_fixed", "_locals", "_steps", "_templates", "_workload")
+    __slots__ = ("_ctx", "_fixed", "_locals", "_now", "_steps", "_templates", "_workload")
 
     def __init__(
         self,
@@ -110,8 +125,11 @@ class Names(Mapping[str, Any]):
         env: Mapping[str, str],
         locals_: Mapping[str, Any] | None = None,
         keychain: Mapping[str, Any] | None = None,
+        now: Callable[[], str] | None = None,
     ) -> None:
+        """``now`` tells the time as ISO text: a decision's own, so that its events record it."""
         self._templates = templates
+        self._now = now
         self._locals: Mapping[str, Any] = locals_ or {}
         self._workload = _Rendered(workload, self)
         self._ctx = ctx
@@ -135,6 +153,7 @@ class Names(Mapping[str, Any]):
         other._ctx = self._ctx
         other._steps = self._steps
         other._fixed = self._fixed
+        other._now = self._now
         other._locals = locals_
         return other
 
@@ -150,6 +169,8 @@ class Names(Mapping[str, Any]):
             return self._steps[name]
         if name in self._ctx:
             return self._ctx[name]
+        if name == "now" and self._now is not None and name not in self._workload:
+            return self._now
         return self._workload[name]
 
     def __contains__(self, name: object) -> bool:
@@ -191,15 +212,17 @@ class _Rendered(Mapping[str, Any]):
     def __init__(self, values: Mapping[str, Any], names: Names) -> None:
         self._values = values
         self._names = names
-        self._cache: dict[str, Any] = {}
+        self._cache: dict[tuple[str, int], Any] = {}
         self._depth = 0
 
     def __getitem__(self, key: str) -> Any:
         value = self._values[key]
         if not has_template(value):
             return value
-        if key in self._cache:
-            return self._cache[key]
+        # What a string gives depends on how deep it is read, so what was read first must not count.
+        at = key, self._depth
+        if at in self._cache:
+            return self._cache[at]
         if self._depth >= _RENDER_DEPTH_MAX:
             return value
         self._depth += 1
@@ -207,7 +230,7 @@ class _Rendered(Mapping[str, Any]):
             rendered = self._names._templates.value(value, self._names)
         finally:
             self._depth -= 1
-        self._cache[key] = rendered
+        self._cache[at] = rendered
         return rendered
 
     def __contains__(self, key: object) -> bool:
@@ -256,7 +279,7 @@ def has_template(value: Any) -> bool:
 def plain_names(names: Mapping[str, Any]) -> dict[str, Any]:
     """The render context as plain data, for code that asks for all of it; without secrets."""
     return {
-        key: msgspec.to_builtins(to_jsonable(_dict(names[key])))
+        key: msgspec.to_builtins(to_jsonable(_dict(handed_over(names[key]))))
         for key in names
         if key != "keychain"
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from noetl_ray.engine.names import extracted_value, step_value
+from noetl_ray.engine.names import extracted_value, step_value, whole_value
 
 if TYPE_CHECKING:
     from noetl_ray.engine.state import StepState
@@ -24,7 +24,7 @@ class StepResults(Mapping[str, Any]):
         if name not in self:
             raise KeyError(name)
         if name in self._resolved:
-            return step_value(self._resolved[name])
+            return whole_value(self._steps[name].result, self._resolved[name])
         result = self._steps[name].result
         return extracted_value(result, name) if result is not None else step_value({})
 

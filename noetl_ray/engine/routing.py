@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from noetl_ray.dsl.arcs import END
 from noetl_ray.engine.cut import whole
 from noetl_ray.errors import NotInlineError, TemplateError
 from noetl_ray.events.canonical import canonical_json
@@ -39,13 +40,16 @@ class Routing:
     def arcs(self, step: Step, names: Names, *, failed: bool) -> tuple[list[dict[str, Any]], bool]:
         """The arcs taken, and whether any matched.
 
-        After a failure only arcs with a condition count (section 11). An arc to a missing step
-        (`end`, by the validator) matches and leads nowhere.
+        After a failure only arcs with a condition count (section 11). An arc to `end`, where no
+        step has that name, matches and leads nowhere; one to any other missing step is left out.
         """
         taken: list[dict[str, Any]] = []
         matched = False
         for arc in step.arcs:
             if failed and arc.when is None:
+                continue
+            if arc.step not in self._steps and arc.step != END:
+                self._warn(f"arc to {arc.step}: there is no such step")
                 continue
             if arc.when is not None and not self._matches(arc, names):
                 continue

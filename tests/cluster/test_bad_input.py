@@ -32,10 +32,9 @@ BROKEN = {
         "7:18: error: unknown tool kind 'pyton' (did you mean 'python'?)",
     ),
     "arc": (
-        "  - step: alpha\n    tool: {kind: noop}\n    next: {arcs: [{step: betta}]}\n"
+        "  - step: alpha\n    tool: {kind: noop}\n    next: {arcs: [{stpe: beta}]}\n"
         "  - step: beta\n    tool: {kind: noop}\n",
-        "8:26: error: the arc from 'alpha' leads to 'betta', which does not exist"
-        " (did you mean 'beta'?)",
+        "8:19: error: the arc has no 'step' (did you mean 'step'?)",
     ),
     "template": (
         "  - step: a\n    tool: {kind: python, input: {x: '{{ workload.n + }}'}, code: ''}\n",

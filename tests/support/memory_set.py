@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from actors.command_run import WorkerIdentity, WorkerPorts
 from actors.conductor import Conductor
@@ -44,10 +45,12 @@ PRODUCER = "noetl://tenant/default/org/default"
 class MemorySet:
     """All ports, and the roles over them; everything as the default settings say."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, env: Mapping[str, str] | None = None) -> None:
         settings = Settings()
         self.scope = Scope()
         self.clock = clock
+        self.credentials = MemoryCredentials()
+        self._env = dict(env or {})
         self.log = MemoryLog(clock)
         self.readmodel = MemoryReadModel()
         self._shards = range(settings.runtime.shard_count)
@@ -57,7 +60,7 @@ class MemorySet:
         self._tasklog = MemoryTaskLog()
         self._objects = MemoryObjects()
         self._placement = Placement(shard_count=len(self._shards))
-        self._results = ResultStore(
+        self.results = ResultStore(
             self._objects,
             self._placement,
             context_max_bytes=settings.results.context_max_bytes,
@@ -85,10 +88,10 @@ class MemorySet:
                 hints=self._hints,
                 programs=programs,
                 contexts=contexts,
-                results=self._results,
+                results=self.results,
                 ids=self._ids,
                 clock=self.clock,
-                env={},
+                env=self._env,
             ),
             shards=self._shards,
             producer=f"{PRODUCER}/conductor/memory",
@@ -107,15 +110,15 @@ class MemorySet:
                 log=self.log,
                 hints=self._hints,
                 tasklog=self._tasklog,
-                results=self._results,
+                results=self.results,
                 programs=programs,
                 contexts=contexts,
-                credentials=MemoryCredentials(),
+                credentials=self.credentials,
                 registry=registry,
                 templates=self._templates,
                 ids=self._ids,
                 clock=self.clock,
-                env={},
+                env=self._env,
             ),
             lease_ms=self._lease_ms,
             announce_ms=self._announce_ms,
@@ -137,12 +140,14 @@ class MemorySet:
             shards=self._shards,
             shard_count=len(self._shards),
         )
-        materializer = Materializer(self.log, self._results, self.clock, shards=self._shards)
+        materializer = Materializer(self.log, self.results, self.clock, shards=self._shards)
         return [conductor, worker, keeper, projector, materializer]
 
-    async def execute(self, source: str, wait_s: float) -> list[Recorded]:
+    async def execute(
+        self, source: str, wait_s: float, workload: dict[str, Any] | None = None
+    ) -> list[Recorded]:
         """Run a playbook to its end; the records of its execution."""
-        asked = Submission(source=source)
+        asked = Submission(source=source, workload=workload or {})
         done = await submit_execution(self.submit_ports, self.scope, "default", asked)
         async with asyncio.timeout(wait_s):
             while True:
@@ -157,9 +162,9 @@ class MemorySet:
 
 
 @asynccontextmanager
-async def running_memory_set() -> AsyncIterator[MemorySet]:
-    """A set whose roles run while the block does."""
-    made = MemorySet(SystemClock())
+async def running_memory_set(env: Mapping[str, str] | None = None) -> AsyncIterator[MemorySet]:
+    """A set whose roles run while the block does; ``env`` is what templates may read."""
+    made = MemorySet(SystemClock(), env)
     registry = default_registry(python_processes=2, base_env=os.environ)
     stopping = asyncio.Event()
     try:

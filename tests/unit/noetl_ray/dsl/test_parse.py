@@ -275,14 +275,14 @@ def test_the_error_shows_the_first_and_counts_the_rest() -> None:
     )
     assert caught.value.problems == [p.to_dict() for p in check_playbook(text, source="demo.yaml")]
     assert caught.value.problems[1] == {
-        "severity": "error",
+        "severity": "warning",
         "line": 7,
         "column": 11,
         "path": "workflow[0].next",
         "message": "the arc from 'a' leads to 'bb', which does not exist",
         "hint": "did you mean 'b'?",
     }
-    assert [p["severity"] for p in caught.value.problems] == ["error", "error", "warning"]
+    assert [p["severity"] for p in caught.value.problems] == ["error", "warning", "warning"]
 
 
 def test_one_problem_has_no_tail_and_two_are_singular() -> None:

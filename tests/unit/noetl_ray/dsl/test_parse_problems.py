@@ -131,7 +131,7 @@ def test_the_document(text: str, expected: list[str]) -> None:
         (
             "[{step: start, next: fetsh}, {step: fetch}]",
             [
-                "error 4:32 workflow[0].next: the arc from 'start' leads to 'fetsh', "
+                "warning 4:32 workflow[0].next: the arc from 'start' leads to 'fetsh', "
                 "which does not "
                 "exist (did you mean 'fetch'?)",
                 "warning 4:40 workflow[1]: the step 'fetch' is never reached from 'start'",
@@ -140,15 +140,15 @@ def test_the_document(text: str, expected: list[str]) -> None:
         (
             "[{step: start, next: {arcs: [{step: zzz}]}}]",
             [
-                "error 4:47 workflow[0].next.arcs[0].step: the arc from 'start' leads to 'zzz', "
-                "which does not exist"
+                "warning 4:47 workflow[0].next.arcs[0].step: the arc from 'start' leads to "
+                "'zzz', which does not exist (the arc is left out)"
             ],
         ),
         (
             "[{step: start, next: [a, q]}, {step: a}]",
             [
-                "error 4:36 workflow[0].next[1]: the arc from 'start' leads to 'q', "
-                "which does not exist"
+                "warning 4:36 workflow[0].next[1]: the arc from 'start' leads to 'q', "
+                "which does not exist (the arc is left out)"
             ],
         ),
         ("[{step: start, next: end}]", []),
