@@ -16,7 +16,7 @@ from actors.command_keychain import command_keychain
 from actors.contexts import ContextStore
 from actors.logbook import Logbook
 from actors.programs import Programs
-from actors.stamp import command_event
+from actors.stamp import command_event, object_events
 from noetl_ray.clock import Clock, iso_utc
 from noetl_ray.credentials.port import Credential, CredentialStore
 from noetl_ray.dsl.template import Templates
@@ -266,8 +266,8 @@ class CommandRun:
         base: dict[str, Any] = {"step": self._step, "visit": self._visit}
         if self._iteration is not None:
             base["index"] = self._iteration["index"]
-        if outcome.set:
-            # Variables lie in the log, so not even another name lets a secret of the result in.
+        if outcome.set or outcome.objects:
+            # They lie in the log, so not even another name lets a secret of the result in.
             self._shown_secrets |= secret_values(to_jsonable(outcome.value))
         shown = self._shown()
         warnings = list(outcome.warnings)
@@ -295,11 +295,11 @@ class CommandRun:
             warnings += [f"set {key} looks like a credential and is not kept" for key in lost]
         if warnings:
             call["warnings"] = shown.value(warnings)
+        objects = object_events(outcome.objects, base, result.get("reference"), shown)
         if outcome.ok:
-            wanted.append((EventType.CALL_DONE, call))
-            wanted.append((EventType.COMMAND_COMPLETED, base))
+            wanted += [(EventType.CALL_DONE, call), *objects, (EventType.COMMAND_COMPLETED, base)]
         else:
-            wanted.append((EventType.CALL_ERROR, call | {"error": error}))
+            wanted += [(EventType.CALL_ERROR, call | {"error": error}), *objects]
             wanted.append((EventType.COMMAND_FAILED, base | {"error": error}))
         return self._chain(wanted)
 

@@ -224,6 +224,7 @@ class Projector:
                 executions=executions,
                 commands=made.command_rows(),
                 playbooks=tuple(made.playbooks),
+                objects=tuple(made.objects),
                 workers=tuple(made.workers.values()),
                 projections=projections,
             )

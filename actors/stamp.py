@@ -5,13 +5,20 @@ About workers, and on commands' own subjects.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noetl_ray.clock import iso_utc
 from noetl_ray.events.envelope import Event, seal
 from noetl_ray.events.types import AggregateType, EventType
+from noetl_ray.results.redact import mask
 from noetl_ray.scope import DEFAULT, Scope
 from noetl_ray.wal.subjects import command_subject, worker_subject
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from noetl_ray.results.redact import Redactor
+    from noetl_ray.tools.business_object import BusinessObject
 
 
 def system_event(
@@ -59,7 +66,13 @@ def command_event(
     prev_event_id: int,
     causation_id: int | None = None,
 ) -> Event:
-    """An event on a command's own subject."""
+    """An event on a command's own subject; what a task says about an object is about that."""
+    aggregate, name = AggregateType.COMMAND, f"command/{command_id}"
+    key = f"{command_id}/{attempt}/{kind.value}"
+    if kind is EventType.BUSINESS_OBJECT_RECORDED:
+        aggregate = AggregateType.BUSINESS_OBJECT
+        name = f"business_object/{payload['type']}/{payload['id']}"
+        key = f"{key}/{payload['ordinal']}"
     return seal(
         Event(
             event_id=event_id,
@@ -67,16 +80,41 @@ def command_event(
             organization_id=scope.organization_id,
             execution_id=execution_id,
             stream_id=command_subject(shard, scope, execution_id, command_id),
-            aggregate_id=f"command/{command_id}",
-            aggregate_type=AggregateType.COMMAND,
+            aggregate_id=name,
+            aggregate_type=aggregate,
             event_type=kind,
             event_time=iso_utc(now_ms),
             producer=producer,
             payload=payload,
             causation_id=causation_id,
             correlation_id=str(execution_id),
-            idempotency_key=f"{command_id}/{attempt}/{kind.value}",
+            idempotency_key=key,
             prev_event_id=prev_event_id,
             command_id=command_id,
         )
     )
+
+
+def object_events(
+    objects: Sequence[BusinessObject],
+    base: Mapping[str, Any],
+    reference: Mapping[str, Any] | None,
+    shown: Redactor,
+) -> list[tuple[EventType, dict[str, Any]]]:
+    """The payloads of a command's statements, without secrets; ``base`` says step and visit."""
+    return [
+        (
+            EventType.BUSINESS_OBJECT_RECORDED,
+            {
+                **base,
+                "type": shown.text(each.type),
+                "id": shown.text(each.id),
+                "status": None if each.status is None else shown.text(each.status),
+                "attributes": mask(shown.value(each.attributes)),
+                "task": each.task,
+                "ordinal": ordinal,
+                "reference": reference,
+            },
+        )
+        for ordinal, each in enumerate(objects)
+    ]

@@ -182,7 +182,16 @@ CONSTRUCTS: dict[str, tuple[Key, ...]] = {
         Key("pagination", REFUSED, "use arcs back to the step, or do: jump"),
         Key("case", REFUSED, "use next.arcs or spec.policy.rules"),
     ),
-    "task spec": (Key("policy", "policy", "What to do with the outcome."),),
+    "task spec": (
+        Key("policy", "policy", "What to do with the outcome."),
+        Key("business_object", "business object", "What the result is about."),
+    ),
+    "business object": (
+        Key("type", "name", "What kind of thing, as order.", needed=True),
+        Key("id", "name", "Which one; usually a template.", needed=True),
+        Key("status", "scalar", "Where it stands now."),
+        Key("attributes", "any", "More about it: a mapping, or a template that gives one."),
+    ),
     "policy": (Key("rules", "rules", "The first that matches says what to do."),),
     "rule": (
         Key("when", "any", "Condition; without one the rule always matches."),

@@ -43,6 +43,8 @@ class Task:
     timeout: Any = None
     side_effects: bool | None = None
     output: dict[str, Any] = field(default_factory=dict)
+    business_object: dict[str, Any] | None = None
+    """Which domain object the result is about: type and id, perhaps status and attributes."""
     at: Place = Place()
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.language import ACTIONS, BACKOFFS, CONFIG, WORKBOOK, refused
 from noetl_ray.dsl.model import Rule, Task
+from noetl_ray.dsl.objects import read_business_object
 from noetl_ray.dsl.shape import NOT_YET, Shape, place
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _OWN_KEYS = frozenset(
     {"kind", "name", "input", "args", "spec", "set", "set_ctx", "set_iter", "output"}
     | {"side_effects", "desc", "description"}
 )
-_SPEC_KEYS = frozenset({"policy", "result", *_OWN_KEYS})
+_SPEC_KEYS = frozenset({"policy", "result", "business_object", *_OWN_KEYS})
 _REFUSED = refused("task")
 
 
@@ -180,6 +181,7 @@ def _of_workbook(shape: Shape, task: Task, node: Node, path: str) -> Task:
         timeout=base.timeout if task.timeout is None else task.timeout,
         side_effects=base.side_effects if task.side_effects is None else task.side_effects,
         output={**base.output, **task.output},
+        business_object=task.business_object or base.business_object,
         at=task.at,
     )
 
@@ -231,6 +233,9 @@ def _with_spec(shape: Shape, task: Task, spec: Node, path: str) -> Task:
         timeout=_timeout(spec) if task.timeout is None else task.timeout,
         side_effects=side_effects,
         output={**output, **task.output},
+        business_object=read_business_object(
+            shape, spec.get("business_object"), f"{path}.business_object"
+        ),
     )
 
 

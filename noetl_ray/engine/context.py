@@ -44,7 +44,14 @@ class StepReads:
     def _find(self, step: Step) -> frozenset[Path]:
         found: set[Path] = set(self._templates.reads(step.input))
         for task in step.tasks:
-            for part in (task.config, task.input, task.set, task.timeout, task.output):
+            for part in (
+                task.config,
+                task.input,
+                task.set,
+                task.timeout,
+                task.output,
+                task.business_object,
+            ):
                 found |= self._templates.reads(part)
             for rule in task.rules:
                 for part in (rule.when, rule.set, rule.attempts, rule.delay):

@@ -61,6 +61,8 @@ class EventType(StrEnum):
     BATCH_COMPLETED = "batch.completed"
     BATCH_FAILED = "batch.failed"
 
+    BUSINESS_OBJECT_RECORDED = "business_object.recorded"
+
     CHECKPOINT_COMMITTED = "checkpoint.committed"
 
     WORKER_JOINED = "worker.joined"
@@ -125,6 +127,7 @@ REQUIRED_PAYLOAD: dict[EventType, tuple[str, ...]] = {
     EventType.CALL_DONE: ("step", "visit", "result"),
     EventType.CALL_ERROR: ("step", "visit", "result", "error"),
     EventType.COMMAND_FAILED: ("error",),
+    EventType.BUSINESS_OBJECT_RECORDED: ("type", "id"),
     EventType.WORKER_JOINED: ("worker_id", "incarnation", "slots"),
     EventType.WORKER_LEFT: ("worker_id", "incarnation"),
     EventType.WORKER_LOST: ("worker_id", "incarnation", "reason"),
@@ -158,6 +161,7 @@ NEEDS_IDEMPOTENCY_KEY = frozenset(
         EventType.COMMAND_FAILED,
         EventType.CALL_DONE,
         EventType.CALL_ERROR,
+        EventType.BUSINESS_OBJECT_RECORDED,
     }
 )
 """Transitions an outside party may retry (ENV-4)."""

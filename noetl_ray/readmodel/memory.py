@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from noetl_ray.errors import ConflictError
 from noetl_ray.readmodel.limits import check_limit, whole_records
+from noetl_ray.readmodel.objects import newest_objects
 from noetl_ray.readmodel.port import LIMIT_MAX
 from noetl_ray.readmodel.records import (
+    BusinessObjectRow,
     CommandRow,
     CommitResult,
     EventRow,
@@ -45,6 +47,7 @@ class MemoryReadModel:
         self._commands: dict[tuple[Scope, int, str], CommandRow] = {}
         self._playbooks: dict[tuple[Scope, str, int], PlaybookRow] = {}
         self._workers: dict[str, WorkerRow] = {}
+        self._objects: dict[int, BusinessObjectRow] = {}
         self._lines: dict[int, LogRow] = {}
         self.stale = 0
         """Writes that were older than what was held."""
@@ -123,6 +126,8 @@ class MemoryReadModel:
             self._put_worker(worker)
         for projection in batch.projections:
             await self.save_projection(projection)
+        for stated in batch.objects:
+            self._objects.setdefault(stated.version, stated)
         for line in batch.lines:
             self._lines.setdefault(line.log_id, line)
         for mark in batch.checkpoints:
@@ -143,6 +148,7 @@ class MemoryReadModel:
         *,
         status: str | None = None,
         path: str | None = None,
+        parent: int | None = None,
         before: int | None = None,
         limit: int = 50,
     ) -> list[ExecutionRow]:
@@ -154,6 +160,7 @@ class MemoryReadModel:
             if owner == scope
             and (status is None or row.status == status)
             and (path is None or row.path == path)
+            and (parent is None or row.parent_execution_id == parent)
             and (before is None or execution_id < before)
         ]
         found.sort(key=lambda row: -row.execution_id)
@@ -231,6 +238,46 @@ class MemoryReadModel:
             ]
         return rows[:limit]
 
+    async def business_objects(
+        self,
+        scope: Scope,
+        *,
+        object_type: str | None = None,
+        object_id: str | None = None,
+        status: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[BusinessObjectRow]:
+        """Objects as they are, last changed first."""
+        check_limit(limit)
+        found = [
+            row
+            for row in newest_objects(self._objects.values())
+            if _said(row, scope, object_type, object_id, before)
+            and (status is None or row.status == status)
+        ]
+        return sorted(found, key=lambda row: -row.version)[:limit]
+
+    async def business_object_history(
+        self,
+        scope: Scope,
+        *,
+        object_type: str | None = None,
+        object_id: str | None = None,
+        execution_id: int | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[BusinessObjectRow]:
+        """Everything said, newest first."""
+        check_limit(limit)
+        found = [
+            row
+            for row in self._objects.values()
+            if _said(row, scope, object_type, object_id, before)
+            and (execution_id is None or row.execution_id == execution_id)
+        ]
+        return sorted(found, key=lambda row: -row.version)[:limit]
+
     async def workers(self) -> list[WorkerRow]:
         """Every worker ever seen, newest change first."""
         return sorted(self._workers.values(), key=lambda row: (-row.position, row.worker_id))
@@ -257,3 +304,18 @@ class MemoryReadModel:
             self.stale += 1
             return
         self._workers[row.worker_id] = merge_worker(held, row) if held else row
+
+
+def _said(
+    row: BusinessObjectRow,
+    scope: Scope,
+    object_type: str | None,
+    object_id: str | None,
+    before: int | None,
+) -> bool:
+    return (
+        scope_of(row) == scope
+        and object_type in (None, row.object_type)
+        and object_id in (None, row.object_id)
+        and (before is None or row.version < before)
+    )

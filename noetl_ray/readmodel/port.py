@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from noetl_ray.readmodel.records import (
+        BusinessObjectRow,
         CommandRow,
         CommitResult,
         EventRow,
@@ -100,10 +101,14 @@ class Queries(Protocol):
         *,
         status: str | None = None,
         path: str | None = None,
+        parent: int | None = None,
         before: int | None = None,
         limit: int = 50,
     ) -> list[ExecutionRow]:
-        """Newest first; ``before`` is the execution id to read on from."""
+        """Newest first; ``before`` is the execution id to read on from.
+
+        ``parent`` gives the children of that execution only.
+        """
         ...
 
     async def events(
@@ -145,6 +150,32 @@ class Queries(Protocol):
         Without a path: the newest version of each path, by path. With a path: its versions, or the
         one asked for.
         """
+        ...
+
+    async def business_objects(
+        self,
+        scope: Scope,
+        *,
+        object_type: str | None = None,
+        object_id: str | None = None,
+        status: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[BusinessObjectRow]:
+        """Objects as they are, last changed first; ``before`` is the version to read on from."""
+        ...
+
+    async def business_object_history(
+        self,
+        scope: Scope,
+        *,
+        object_type: str | None = None,
+        object_id: str | None = None,
+        execution_id: int | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[BusinessObjectRow]:
+        """Everything said, newest first: about one object, or by one execution."""
         ...
 
     async def workers(self) -> list[WorkerRow]:

@@ -16,21 +16,28 @@ from noetl_ray.readmodel.postgres_errors import store_errors
 from noetl_ray.readmodel.postgres_events import SELECT_EVENTS, SELECT_LINES, event_of, line_of
 from noetl_ray.readmodel.postgres_pool import close_pool, open_pool
 from noetl_ray.readmodel.postgres_tables import (
+    BUSINESS_OBJECT,
     COMMAND,
     EXECUTION,
+    OBJECT_HISTORY,
     PLAYBOOK,
     WORKER,
     command_of,
     execution_of,
+    object_of,
     playbook_of,
     worker_of,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from asyncpg import Record
 
     from noetl_ray.readmodel.postgres_pool import Pool
+    from noetl_ray.readmodel.postgres_tables import Table
     from noetl_ray.readmodel.records import (
+        BusinessObjectRow,
         CommandRow,
         EventRow,
         ExecutionRow,
@@ -76,21 +83,18 @@ class PostgresQueries:
         *,
         status: str | None = None,
         path: str | None = None,
+        parent: int | None = None,
         before: int | None = None,
         limit: int = 50,
     ) -> list[ExecutionRow]:
         """Newest first."""
-        check_limit(limit)
-        wanted = {"status =": status, "path =": path, "execution_id <": before}
-        given = [(clause, value) for clause, value in wanted.items() if value is not None]
-        # Only the conditions in use are written out, so that each combination finds its own index.
-        more = "".join(f" AND {clause} ${n}" for n, (clause, _) in enumerate(given, 4))
-        rows = await self._fetch(
-            scope,
-            f"{EXECUTION.select} {_IN_SCOPE}{more} ORDER BY execution_id DESC LIMIT $3",
-            limit,
-            *(value for _, value in given),
-        )
+        wanted = {
+            "status =": status,
+            "path =": path,
+            "parent_execution_id =": parent,
+            "execution_id <": before,
+        }
+        rows = await self._newest(scope, EXECUTION, "execution_id", wanted, limit)
         return [execution_of(row) for row in rows]
 
     async def events(
@@ -166,6 +170,46 @@ class PostgresQueries:
         )
         return [playbook_of(row) for row in rows]
 
+    async def business_objects(
+        self,
+        scope: Scope,
+        *,
+        object_type: str | None = None,
+        object_id: str | None = None,
+        status: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[BusinessObjectRow]:
+        """Objects as they are, last changed first."""
+        wanted = {
+            "object_type =": object_type,
+            "object_id =": object_id,
+            "status =": status,
+            "version <": before,
+        }
+        rows = await self._newest(scope, BUSINESS_OBJECT, "version", wanted, limit)
+        return [object_of(row) for row in rows]
+
+    async def business_object_history(
+        self,
+        scope: Scope,
+        *,
+        object_type: str | None = None,
+        object_id: str | None = None,
+        execution_id: int | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[BusinessObjectRow]:
+        """Everything said, newest first."""
+        wanted = {
+            "object_type =": object_type,
+            "object_id =": object_id,
+            "execution_id =": execution_id,
+            "version <": before,
+        }
+        rows = await self._newest(scope, OBJECT_HISTORY, "version", wanted, limit)
+        return [object_of(row) for row in rows]
+
     async def workers(self) -> list[WorkerRow]:
         """Every worker ever seen, newest change first."""
         with store_errors():
@@ -173,6 +217,21 @@ class PostgresQueries:
                 f"{WORKER.select} ORDER BY position DESC, worker_id LIMIT {LIMIT_MAX}"
             )
         return [worker_of(row) for row in rows]
+
+    async def _newest(
+        self, scope: Scope, table: Table, order: str, wanted: Mapping[str, Any], limit: int
+    ) -> list[Record]:
+        """Rows of a table that meet the conditions, from the greatest down."""
+        check_limit(limit)
+        given = [(clause, value) for clause, value in wanted.items() if value is not None]
+        # Only the conditions in use are written out, so that each combination finds its own index.
+        more = "".join(f" AND {clause} ${n}" for n, (clause, _) in enumerate(given, 4))
+        return await self._fetch(
+            scope,
+            f"{table.select} {_IN_SCOPE}{more} ORDER BY {order} DESC LIMIT $3",
+            limit,
+            *(value for _, value in given),
+        )
 
     async def _fetch(self, scope: Scope, statement: str, *values: Any) -> list[Record]:
         with store_errors():

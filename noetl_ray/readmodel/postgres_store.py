@@ -14,6 +14,7 @@ import asyncpg
 
 from noetl_ray.errors import ConflictError
 from noetl_ray.readmodel.limits import check_limit
+from noetl_ray.readmodel.objects import newest_objects
 from noetl_ray.readmodel.postgres_errors import store_errors
 from noetl_ray.readmodel.postgres_events import insert_events, insert_lines
 from noetl_ray.readmodel.postgres_pool import (
@@ -24,8 +25,10 @@ from noetl_ray.readmodel.postgres_pool import (
     open_pool,
 )
 from noetl_ray.readmodel.postgres_tables import (
+    BUSINESS_OBJECT,
     COMMAND,
     EXECUTION,
+    OBJECT_HISTORY,
     PLAYBOOK,
     PROJECTION,
     SNAPSHOT,
@@ -173,6 +176,10 @@ async def _write_rows(connection: Connection, batch: ProjectionBatch) -> int:
     stale += await _write(connection, COMMAND, [COMMAND.values(row) for row in batch.commands])
     stale += await _write(connection, WORKER, [WORKER.values(row) for row in batch.workers])
     await _write(connection, PLAYBOOK, [PLAYBOOK.values(row) for row in batch.playbooks])
+    await _write(connection, OBJECT_HISTORY, [OBJECT_HISTORY.values(row) for row in batch.objects])
+    objects = [BUSINESS_OBJECT.values(row) for row in newest_objects(batch.objects)]
+    # Statements of several shards arrive out of step: an older one is no sign of trouble.
+    await _write(connection, BUSINESS_OBJECT, objects)
     projections = [projection_values(record) for record in batch.projections]
     return stale + await _write(connection, PROJECTION, projections)
 

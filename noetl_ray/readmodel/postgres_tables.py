@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from noetl_ray.readmodel.postgres_pool import clean, instant, iso
 from noetl_ray.readmodel.records import (
+    BusinessObjectRow,
     CommandRow,
     ExecutionRow,
     PlaybookRow,
@@ -171,6 +172,26 @@ WORKER = Table(
     ),
 )
 
+_OBJECT_COLUMNS = _SCOPE | {
+    "object_type": "text", "object_id": "text", "version": "bigint", "status": "text",
+    "attributes": "jsonb", "recorded_at": "timestamptz", "event_id": "bigint",
+    "execution_id": "bigint", "command_id": "text", "step": "text", "visit": "integer",
+    "task": "text", "reference": "jsonb",
+}  # fmt: skip
+_OBJECT_KEY = (*_SCOPE, "object_type", "object_id")
+BUSINESS_OBJECT = Table(
+    name="business_object",
+    columns=_OBJECT_COLUMNS,
+    key=_OBJECT_KEY,
+    conflict=_newer("version", [n for n in _OBJECT_COLUMNS if n not in _OBJECT_KEY], {}),
+)
+OBJECT_HISTORY = Table(
+    name="business_object_history",
+    columns=_OBJECT_COLUMNS,
+    key=(*_OBJECT_KEY, "version"),
+    conflict="DO NOTHING",
+)
+
 _PROJECTION_KEY = _SCOPE | {
     "projection_type": "text", "execution_id": "bigint", "stage_id": "text",
     "frame_id": "text", "partition_id": "text",
@@ -235,6 +256,11 @@ def command_of(row: Any) -> CommandRow:
 def playbook_of(row: Any) -> PlaybookRow:
     """A playbook's row read back."""
     return PlaybookRow(**PLAYBOOK.fields(row))
+
+
+def object_of(row: Any) -> BusinessObjectRow:
+    """What was said about an object, read back."""
+    return BusinessObjectRow(**BUSINESS_OBJECT.fields(row))
 
 
 def worker_of(row: Any) -> WorkerRow:

@@ -18,8 +18,10 @@ import msgspec
 from noetl_ray.engine.fold import fold
 from noetl_ray.engine.state import ExecutionState, encode_state, parse_state
 from noetl_ray.events.canonical import sha256_hex
+from noetl_ray.readmodel.objects import object_row
 from noetl_ray.readmodel.records import (
     EXECUTION_STATE,
+    BusinessObjectRow,
     CommandRow,
     EventRow,
     ExecutionRow,
@@ -57,6 +59,7 @@ class Projected:
     events: list[EventRow] = field(default_factory=list)
     commands: list[CommandRow] = field(default_factory=list)
     playbooks: list[PlaybookRow] = field(default_factory=list)
+    objects: list[BusinessObjectRow] = field(default_factory=list)
     workers: dict[str, WorkerRow] = field(default_factory=dict)
     states: dict[ExecutionKey, ExecutionState] = field(default_factory=dict)
     """Only the executions whose state changed."""
@@ -112,7 +115,7 @@ def project_records(
                     event=event,
                 )
             )
-            _collect(made, event, recorded.position)
+            _collect(made, event, recorded.position, ordinal)
         for key, part in _by_execution(recorded):
             _advance(made, key, part, states)
     return made
@@ -165,12 +168,15 @@ def decode_state(record: ProjectionRecord) -> ExecutionState:
     return parse_state(record.state)
 
 
-def _collect(made: Projected, event: Event, position: int) -> None:
+def _collect(made: Projected, event: Event, position: int, ordinal: int) -> None:
     if event.execution_id:
         # Commands belong to executions; playbooks and workers to none.
         command = command_row(event, position) if event.command_id else None
         if command is not None:
             made.commands.append(command)
+        stated = object_row(event, position, ordinal)
+        if stated is not None:
+            made.objects.append(stated)
         return
     playbook = playbook_row(event, position)
     if playbook is not None:

@@ -147,6 +147,28 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class BusinessObjectRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one task said about a domain object; the newest such row is the object as it is."""
+
+    tenant_id: str
+    organization_id: str
+    object_type: str
+    object_id: str
+    version: int
+    """Grows with the log, across executions: the position and the place in its record."""
+    recorded_at: str
+    event_id: int
+    execution_id: int
+    command_id: str
+    status: str | None = None
+    attributes: dict[str, Any] = {}
+    step: str | None = None
+    visit: int | None = None
+    task: str | None = None
+    reference: dict[str, Any] | None = None
+    """Where the result lies that it is about, when it is not in the event."""
+
+
 class LogRow(msgspec.Struct, frozen=True, kw_only=True):
     """A printed line and its id, which is the cursor for reading on."""
 
@@ -168,7 +190,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectionBatch:
-    """Everything one transaction writes: at most one row per key in each part."""
+    """Everything one transaction writes: at most one row per key in each part, objects apart."""
 
     checkpoints: tuple[Checkpoint, ...]
     events: tuple[EventRow, ...] = ()
@@ -177,6 +199,8 @@ class ProjectionBatch:
     playbooks: tuple[PlaybookRow, ...] = ()
     workers: tuple[WorkerRow, ...] = ()
     projections: tuple[ProjectionRecord, ...] = ()
+    objects: tuple[BusinessObjectRow, ...] = ()
+    """Every statement about a business object, several of one object too."""
     lines: tuple[LogRow, ...] = ()
 
 
@@ -189,7 +213,15 @@ class CommitResult:
 
 
 def scope_of(
-    row: ProjectionKey | ExecutionRow | CommandRow | PlaybookRow | Event | LogLine,
+    row: (
+        ProjectionKey
+        | ExecutionRow
+        | CommandRow
+        | PlaybookRow
+        | BusinessObjectRow
+        | Event
+        | LogLine
+    ),
 ) -> Scope:
     """Whose row it is."""
     return Scope(tenant_id=row.tenant_id, organization_id=row.organization_id)

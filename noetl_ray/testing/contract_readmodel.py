@@ -20,6 +20,12 @@ from noetl_ray.readmodel.records import (
     ProjectionRecord,
     ProjectionSnapshot,
 )
+from noetl_ray.testing.contract_business_objects import (
+    children_are_found_by_their_parent,
+    objects_are_found_by_type_id_and_status,
+    ten_3_objects_stay_in_their_scope,
+    the_newest_statement_is_the_object,
+)
 from noetl_ray.testing.contract_queries import (
     commands_merge_over_batches,
     events_come_back_as_written,
@@ -234,6 +240,10 @@ READ_MODEL_CHECKS: tuple[Check, ...] = (
     playbooks_newest_first,
     workers_come_and_go,
     log_lines_page,
+    the_newest_statement_is_the_object,
+    objects_are_found_by_type_id_and_status,
+    ten_3_objects_stay_in_their_scope,
+    children_are_found_by_their_parent,
     commit_is_fenced_by_the_checkpoint,
     ten_3_no_answer_leaves_its_scope,
     limits_are_refused_not_clamped,

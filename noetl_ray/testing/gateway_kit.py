@@ -155,6 +155,7 @@ class GatewayKit:
             executions=executions,
             commands=made.command_rows(),
             playbooks=tuple(made.playbooks),
+            objects=tuple(made.objects),
             workers=tuple(made.workers.values()),
             projections=projections,
             lines=tuple(

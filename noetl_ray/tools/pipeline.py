@@ -15,6 +15,7 @@ from noetl_ray.dsl.model import Rule, Step, Task
 from noetl_ray.engine.fold import assign
 from noetl_ray.engine.names import Names, step_value
 from noetl_ray.errors import LogError, NoetlError, TemplateError, ToolError
+from noetl_ray.tools.business_object import BusinessObject, ObjectNotes
 from noetl_ray.tools.port import ToolContext
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class PipelineOutcome:
     runs: int = 0
     warnings: tuple[str, ...] = ()
     """Values of a `set` that could not be rendered and were left out (section 8)."""
+    objects: tuple[BusinessObject, ...] = ()
 
 
 ContextFactory = Callable[[Task, int, int, float | None, Mapping[str, Any]], Awaitable[ToolContext]]
@@ -68,9 +70,7 @@ class Output(dict[str, Any]):
     def __missing__(self, key: str) -> Any:
         """Fall through to the result."""
         data = self.get("data")
-        if key == "response":
-            return data
-        if key == "result":
+        if key in ("response", "result"):
             return data
         if isinstance(data, dict) and key in data:
             return data[key]
@@ -118,6 +118,7 @@ class Pipeline:
         self._given: dict[str, Any] = {}
         self._failed_attempts: list[FailedAttempt] = []
         self._warnings: list[str] = []
+        self._objects = ObjectNotes()
         self._runs = 0
 
     async def run(self) -> PipelineOutcome:
@@ -153,6 +154,7 @@ class Pipeline:
             if action == "fail":
                 failure = output["error"] or _error("unknown", "failed by policy", task=task.label)
                 return self._outcome(failure)
+            self._note_object(task, output)
             if action == "break":
                 break
             index = following
@@ -267,14 +269,15 @@ class Pipeline:
             locals_["output"] = locals_["outcome"] = self._output
         return locals_
 
+    def _after(self, task: Task, output: Output, shown: Any) -> Mapping[str, Any]:
+        """What templates can name once a task has run; ``shown`` is what `output` means there."""
+        locals_ = self._locals(task, output["meta"]["attempt"]) | self._given
+        return self._names.with_locals(locals_ | {"output": shown, "outcome": shown})
+
     def _matching(self, task: Task, output: Output) -> Rule | None:
         if not task.rules:
             return None
-        names = self._names.with_locals(
-            self._locals(task, output["meta"]["attempt"])
-            | self._given
-            | {"output": output, "outcome": output}
-        )
+        names = self._after(task, output, output)
         for rule in task.rules:
             if rule.when is None or self._templates.truth(rule.when, names):
                 return rule
@@ -287,11 +290,7 @@ class Pipeline:
         if not wanted:
             return
         shown: Any = step_value(output["data"]) if coerce_output else output
-        names = self._names.with_locals(
-            self._locals(task, output["meta"]["attempt"])
-            | self._given
-            | {"output": shown, "outcome": shown}
-        )
+        names = self._after(task, output, shown)
         values: dict[str, Any] = {}
         for key, template in wanted.items():
             try:
@@ -308,6 +307,12 @@ class Pipeline:
                 plain = rest if scope in ("ctx", "step") and rest else key
                 assign(self._ctx, plain, value)
                 self._written[plain] = value
+
+    def _note_object(self, task: Task, output: Output) -> None:
+        """Keep what an accepted run says its result is about; `output` is that result."""
+        if task.business_object is not None and not output["error"]:
+            names = self._after(task, output, step_value(output["data"]))
+            self._warnings += self._objects.note(task, self._templates, names)
 
     def _retry_delay(self, rule: Rule, attempt: int) -> float | None:
         """Seconds before the next run; None when the attempts are used up."""
@@ -376,6 +381,7 @@ class Pipeline:
             failed_attempts=tuple(self._failed_attempts),
             runs=self._runs,
             warnings=tuple(self._warnings[-WARNINGS_MAX:]),
+            objects=self._objects.kept,
         )
 
 

@@ -13,6 +13,7 @@ from noetl_ray.readmodel.postgres_queries import PostgresQueries
 from noetl_ray.readmodel.postgres_store import PostgresProjectionStore
 from noetl_ray.readmodel.records import ProjectionBatch
 from noetl_ray.readmodel.schema import Migration, drop_schema, migrate, migrations
+from noetl_ray.testing.contract_business_objects import stated
 from noetl_ray.testing.readmodel_samples import (
     HOME,
     OTHER_TENANT,
@@ -60,13 +61,15 @@ async def test_a_newer_schema_is_refused(postgres_dsn):
 
 
 async def test_a_changed_migration_is_refused(postgres_dsn):
-    changed = [Migration(version=1, name="base", sql="SELECT 2")]
+    changed = [Migration(version=1, name="base", sql="SELECT 2"), *migrations()[1:]]
     with pytest.raises(StoreError, match="other text"):
         await migrate(postgres_dsn, changed)
 
 
 async def test_a_broken_migration_leaves_nothing(empty_postgres_dsn):
-    broken = [*migrations(), Migration(version=2, name="bad", sql="CREATE TABLE noetl.event (a)")]
+    following = len(migrations()) + 1
+    bad = Migration(version=following, name="bad", sql="CREATE TABLE noetl.event (a)")
+    broken = [*migrations(), bad]
     with pytest.raises(StoreError):
         await migrate(empty_postgres_dsn, broken)
     assert await migrate(empty_postgres_dsn) == len(migrations())
@@ -109,25 +112,27 @@ async def test_ten_3_a_connection_sees_only_the_scope_it_states(store, connectio
             executions=(execution(3), execution(3, scope=OTHER_TENANT)),
             projections=(projection(3),),
             lines=(line(1, "x"),),
+            objects=(stated(3),),
         )
     )
+    tables = ("event", "execution", "projection", "task_log", "business_object")
 
     async def seen():
         return [
             await connection.fetchval(f"SELECT count(*) FROM noetl.{table}")
-            for table in ("event", "execution", "projection", "task_log")
+            for table in (*tables, "business_object_history")
         ]
 
-    assert await seen() == [0, 0, 0, 0], "no scope, no rows"
+    assert await seen() == [0, 0, 0, 0, 0, 0], "no scope, no rows"
     await connection.execute(
         "SELECT set_config('noetl.tenant_id', 'default', false), "
         "set_config('noetl.organization_id', 'default', false)"
     )
-    assert await seen() == [1, 1, 1, 1]
+    assert await seen() == [1, 1, 1, 1, 1, 1]
     await connection.execute("SELECT set_config('noetl.organization_id', 'other', false)")
-    assert await seen() == [0, 0, 0, 0]
+    assert await seen() == [0, 0, 0, 0, 0, 0]
     await connection.execute("SET noetl.operator = 'on'")
-    assert await seen() == [1, 2, 1, 1]
+    assert await seen() == [1, 2, 1, 1, 1, 1]
 
 
 async def test_a_connection_for_queries_cannot_write(connection):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from actors.stamp import command_event, system_event
+from actors.stamp import command_event, object_events, system_event
 from noetl_ray.errors import EnvelopeError
 from noetl_ray.events.envelope import check_envelope, checksum_of
 from noetl_ray.events.types import AggregateType, EventType
+from noetl_ray.results.redact import Redactor
 from noetl_ray.scope import Scope
+from noetl_ray.tools.business_object import BusinessObject
 
 
 def test_an_event_about_a_worker_belongs_to_no_execution() -> None:
@@ -62,3 +64,22 @@ def test_an_incomplete_one_is_refused_before_the_log() -> None:
             now_ms=0,
             producer="p",
         )
+
+
+def test_sec_1_no_secret_enters_the_event() -> None:
+    found = BusinessObject(
+        type="login",
+        id="for swordfish-42",
+        task="t",
+        status="swordfish-42",
+        attributes={"password": "other", "note": "say swordfish-42"},
+    )
+    ((kind, payload),) = object_events(
+        [found], {"step": "s", "visit": 1}, None, Redactor(["swordfish-42"])
+    )
+    assert kind is EventType.BUSINESS_OBJECT_RECORDED
+    assert payload == {
+        "step": "s", "visit": 1, "type": "login", "id": "for ***", "status": "***",
+        "attributes": {"password": "***", "note": "say ***"}, "task": "t", "ordinal": 0,
+        "reference": None,
+    }  # fmt: skip

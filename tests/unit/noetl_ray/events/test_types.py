@@ -15,7 +15,7 @@ from noetl_ray.events.types import (
 
 NAMES = """
 batch.accepted batch.completed batch.failed batch.processing
-call.done call.error checkpoint.committed
+business_object.recorded call.done call.error checkpoint.committed
 command.cancelled command.claimed command.completed command.failed command.issued
 command.released command.started
 execution.cancel.requested execution.cancelled execution.requested
