@@ -309,6 +309,7 @@ async def _projector(
         store,
         ports.tasklog,
         ports.clock,
+        hints=ports.hints,
         shards=range(settings.runtime.shard_count),
         shard_count=settings.runtime.shard_count,
         batch_size=projections.batch_size,

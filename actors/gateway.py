@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import uvicorn
 
 from noetl_ray.errors import ConfigError, InternalError
+from noetl_ray.hints.port import ENDED
 from noetl_ray.submit import SubmitPorts
 from noetl_ray.web import GatewayDeps, create_app
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from fastapi import FastAPI
 
     from noetl_ray.clock import Clock
     from noetl_ray.config.settings import Settings
     from noetl_ray.credentials.port import CredentialStore
+    from noetl_ray.hints.port import Hints
     from noetl_ray.ids import SnowflakeIds
     from noetl_ray.locator.keys import Placement
     from noetl_ray.payloads.port import ObjectStore
@@ -45,6 +47,11 @@ class HostPorts(Protocol):
     @property
     def log(self) -> Log:
         """The log."""
+        ...
+
+    @property
+    def hints(self) -> Hints:
+        """Hints."""
         ...
 
     @property
@@ -101,6 +108,7 @@ def open_gateway(
         results=ports.results,
         credentials=ports.credentials,
         clock=ports.clock,
+        hints=ports.hints,
         states=states,
     )
     return Gateway(deps)
@@ -126,6 +134,7 @@ class Gateway:
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self._port = 0
+        self._stop_listening: Callable[[], Awaitable[None]] | None = None
 
     @property
     def url(self) -> str | None:
@@ -165,6 +174,8 @@ class Gateway:
                     msg = "the HTTP server ended while it was starting"
                     raise InternalError(msg)
                 await asyncio.sleep(0.01)
+        if self._deps.hints is not None:
+            self._stop_listening = await self._deps.hints.listen(ENDED, self._on_ended)
 
     async def step(self) -> None:
         """Wait; a server that ended by itself ends the role."""
@@ -181,6 +192,8 @@ class Gateway:
         """Finish what is being answered, then close."""
         server, serving = self._server, self._serving
         self._server, self._serving = None, None
+        if self._stop_listening is not None:
+            await self._stop_listening()
         if server is None or serving is None:
             return
         server.should_exit = True
@@ -197,6 +210,10 @@ class Gateway:
         server = self._server
         answered = server.server_state.total_requests if server else 0
         return {"url": self.url, "requests": answered}
+
+    async def _on_ended(self, _subject: str, _data: bytes) -> None:
+        if self._app is not None:
+            self._app.state.waiters.nudge()
 
     def _listen(self) -> socket.socket:
         gateway = self._deps.settings.gateway

@@ -38,6 +38,10 @@ BACKOFF_MAX_S = 10.0
 NAMES_KEPT = 20
 """How many missing results the summary names."""
 
+_REFERENCE = b'"reference":{'
+"""How canonical JSON says that something has a reference: no escape can stand inside it, so a
+record without these bytes announces no result outside the log and is not read any further."""
+
 _BEARERS = frozenset({EventType.CALL_DONE, EventType.CALL_ERROR})
 
 
@@ -148,6 +152,8 @@ class Materializer:
 
     async def _take(self, recorded: Recorded) -> None:
         """See to every result of a record; doing so twice changes nothing."""
+        if not recorded.may_hold(_REFERENCE):
+            return
         for event in recorded.record.events:
             result = event.payload.get("result")
             if event.event_type in _BEARERS and isinstance(result, dict) and is_reference(result):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from noetl_ray.clock import iso_utc
 from noetl_ray.errors import ConfigError, NoetlError, StoreError
+from noetl_ray.hints.port import ENDED
 from noetl_ray.readmodel.port import LIMIT_MAX
 from noetl_ray.readmodel.projecting import (
     SYSTEM_SHARD,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from noetl_ray.clock import Clock
     from noetl_ray.engine.state import ExecutionState
+    from noetl_ray.hints.port import Hints
     from noetl_ray.readmodel.port import ProjectionStore
     from noetl_ray.wal.port import Log, Recorded, Subscription
     from noetl_ray.wal.tasklog import PositionedLines, TaskLog
@@ -49,8 +51,8 @@ TASKLOG_BATCHES_MAX = 64
 TASKLOG_CONSUMER = "tasklog"
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
-REST_SHARE = 1.0
-"""How long a turn rests for each second it worked, unless there is a whole batch more to do."""
+GATHER_S = 0.01
+"""How often a turn looks for company; when none came for so long, it goes on."""
 
 
 class Projector:
@@ -63,6 +65,7 @@ class Projector:
         tasklog: TaskLog | None,
         clock: Clock,
         *,
+        hints: Hints | None = None,
         consumer: str = "projector-0",
         shards: Sequence[int],
         shard_count: int,
@@ -76,6 +79,7 @@ class Projector:
             store: Where rows go.
             tasklog: Where printed lines come from, if anywhere.
             clock: Time.
+            hints: Where it says that executions have ended, for whoever waits for that.
             consumer: A name that survives restarts (PRJ-8).
             shards: The shards it owns.
             shard_count: How many shards there are.
@@ -98,6 +102,7 @@ class Projector:
         self._store = store
         self._tasklog = tasklog if 0 in shards else None
         self._clock = clock
+        self._hints = hints
         self._owned = frozenset((*shards, SYSTEM_SHARD) if 0 in shards else shards)
         self._batch_size = batch_size
         self._window_s = batch_window_ms / 1000
@@ -106,6 +111,7 @@ class Projector:
         self._states: OrderedDict[ExecutionKey, ExecutionState] = OrderedDict()
         self._tasklog_position: int | None = None
         self._tasklog_not_before = 0.0
+        self._busy = False
         self._failures = 0
         self._counts = dict.fromkeys(
             ("records", "events", "log_lines", "stale", "errors", "fold_errors", "unowned",
@@ -126,21 +132,16 @@ class Projector:
         """One turn: fetch, fold, commit (PRJ-3); then whatever was printed meanwhile.
 
         A turn takes what is there as soon as something is there, so a lone event is not kept
-        waiting for company. After it, the next records gather for as long as a commit is worth,
-        never longer than the window: a transaction costs the same for one record as for a hundred,
-        and what it costs is taken from whoever does the work.
+        waiting for company. What follows a busy turn gathers while more keeps coming, never longer
+        than the window: a transaction costs the same for one record as for a hundred, an
+        execution's row is written once however often it changed, and what this costs is taken from
+        whoever does the work.
         """
-        began = self._clock.monotonic()
-        records: list[Recorded] = []
         try:
             if self._subscription is None:
                 await self._open()
             if self._subscription is not None:
-                records = await self._subscription.next_batch(self._batch_size, self._window_s)
-                if not records:
-                    self._lag_ms = 0
-                began = self._clock.monotonic()
-                records = await self._with_backlog(self._subscription, records)
+                records = await self._gather(self._subscription)
                 for chunk in _chunks(records):
                     await self._project(chunk)
         except NoetlError as error:
@@ -149,10 +150,6 @@ class Projector:
             await self._clock.sleep(delay)
             return
         await self._drain_tasklog()
-        if 0 < len(records) < self._batch_size:
-            spent = self._clock.monotonic() - began
-            if spent > 0:
-                await self._clock.sleep(min(spent * REST_SHARE, self._window_s))
 
     async def stop(self) -> None:
         """Let go of the subscription. What was not committed is projected again next time."""
@@ -188,15 +185,27 @@ class Projector:
             filters.append(f"{SYSTEM_ROOT}.>")
         self._subscription = await self._log.subscribe(filters, from_position=first)
 
-    async def _with_backlog(
-        self, subscription: Subscription, records: list[Recorded]
-    ) -> list[Recorded]:
-        """A full batch and those behind it, as one: an execution's row is then written once."""
-        whole = list(records)
-        while len(records) == self._batch_size and len(whole) < BACKLOG_RECORDS_MAX:
-            records = await subscription.next_batch(self._batch_size, 0)
-            whole += records
-        return whole
+    async def _gather(self, subscription: Subscription) -> list[Recorded]:
+        """What one commit takes: what is there, and in busy times what comes meanwhile."""
+        records = await subscription.next_batch(self._batch_size, self._window_s)
+        if not records:
+            self._lag_ms = 0
+            self._busy = False
+            return records
+        deadline = self._clock.monotonic() + self._window_s if self._busy else 0.0
+        self._busy = True
+        newest = records
+        while len(records) < BACKLOG_RECORDS_MAX:
+            if len(newest) < self._batch_size:
+                left_s = deadline - self._clock.monotonic()
+                if left_s <= 0:
+                    break
+                await self._clock.sleep(min(GATHER_S, left_s))
+            newest = await subscription.next_batch(self._batch_size, 0)
+            if not newest:
+                break
+            records += newest
+        return records
 
     async def _project(self, records: Sequence[Recorded]) -> None:
         fresh = [recorded for recorded in records if self._is_due(recorded)]
@@ -231,6 +240,8 @@ class Projector:
         )
         self._marks = {mark.consumer: mark.position for mark in marks}
         self._keep(states, made.states)
+        if self._hints is not None and any(state.terminal for state in made.states.values()):
+            await self._hints.send(ENDED, b"")
         self._failures = 0
         self._lag_ms = lag_ms
         self._counts["records"] += len(fresh)
@@ -284,6 +295,7 @@ class Projector:
     async def _forget(self, error: NoetlError) -> None:
         """What is in memory may be ahead of what was committed; only the store knows (P30)."""
         self._failures += 1
+        self._busy = False
         self._counts["errors"] += 1
         self._last_error = f"{type(error).__name__}: {error}"
         self._states.clear()

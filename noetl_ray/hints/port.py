@@ -19,6 +19,10 @@ ANNOUNCE = "noetl.hints.workers"
 """Workers announce themselves here each second."""
 
 
+ENDED = "noetl.hints.ended"
+"""The projector says here that executions have ended and can be read."""
+
+
 def offer_subject(shard: int, worker_id: str) -> str:
     """The targeted command subject of PRIN-6."""
     return f"noetl.commands.{shard}.{token(worker_id)}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from noetl_ray.engine.state import TERMINAL_STATUSES
 from noetl_ray.errors import ConflictError
 from noetl_ray.readmodel.limits import check_limit, whole_records
 from noetl_ray.readmodel.objects import newest_objects
@@ -165,6 +166,14 @@ class MemoryReadModel:
         ]
         found.sort(key=lambda row: -row.execution_id)
         return found[:limit]
+
+    async def ended(self, scope: Scope, execution_ids: Sequence[int]) -> list[ExecutionRow]:
+        """Those of the given executions that have ended."""
+        if not execution_ids:
+            return []
+        check_limit(len(execution_ids))
+        rows = [self._executions.get((scope, execution_id)) for execution_id in execution_ids]
+        return [row for row in rows if row is not None and row.status in TERMINAL_STATUSES]
 
     async def events(
         self, scope: Scope, execution_id: int, *, after_position: int = 0, limit: int = 500

@@ -111,6 +111,13 @@ class Queries(Protocol):
         """
         ...
 
+    async def ended(self, scope: Scope, execution_ids: Sequence[int]) -> list[ExecutionRow]:
+        """Those of the given executions that have ended, in any order; at most ``LIMIT_MAX`` ids.
+
+        One look for all whom somebody waits for, however many.
+        """
+        ...
+
     async def events(
         self, scope: Scope, execution_id: int, *, after_position: int = 0, limit: int = 500
     ) -> list[EventRow]:

@@ -77,9 +77,9 @@ def iso(value: datetime | None) -> str | None:
     """The inverse of :func:`instant`, in the envelope's form."""
     if value is None:
         return None
-    return (
-        value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
-    )
+    if value.tzinfo is not UTC:
+        value = value.astimezone(UTC)
+    return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 def changed_rows(status: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from noetl_ray.engine.state import TERMINAL_STATUSES
 from noetl_ray.events.envelope import EVENTS_PER_RECORD_MAX
 from noetl_ray.readmodel.limits import check_limit, whole_records
 from noetl_ray.readmodel.port import LIMIT_MAX
@@ -30,7 +31,7 @@ from noetl_ray.readmodel.postgres_tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from asyncpg import Record
 
@@ -95,6 +96,20 @@ class PostgresQueries:
             "execution_id <": before,
         }
         rows = await self._newest(scope, EXECUTION, "execution_id", wanted, limit)
+        return [execution_of(row) for row in rows]
+
+    async def ended(self, scope: Scope, execution_ids: Sequence[int]) -> list[ExecutionRow]:
+        """Those of the given executions that have ended."""
+        if not execution_ids:
+            return []
+        check_limit(len(execution_ids))
+        rows = await self._fetch(
+            scope,
+            f"{EXECUTION.select} {_IN_SCOPE} AND execution_id = ANY($3::bigint[]) "
+            "AND status = ANY($4::text[])",
+            execution_ids,
+            sorted(TERMINAL_STATUSES),
+        )
         return [execution_of(row) for row in rows]
 
     async def events(

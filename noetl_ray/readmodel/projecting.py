@@ -8,7 +8,6 @@ kept and it is counted.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -38,13 +37,13 @@ from noetl_ray.readmodel.rows import (
     playbook_row,
     worker_row,
 )
+from noetl_ray.wal.port import Recorded
 from noetl_ray.wal.subjects import SYSTEM_ROOT, parse_event_subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from noetl_ray.events.envelope import Event
-    from noetl_ray.wal.port import Recorded
 
 SYSTEM_SHARD = -1
 """The shard of what belongs to no execution; the owner of shard 0 projects it."""
@@ -197,8 +196,11 @@ def _by_execution(recorded: Recorded) -> list[tuple[ExecutionKey, Recorded]]:
     return [
         (
             key,
-            dataclasses.replace(
-                recorded, record=msgspec.structs.replace(recorded.record, events=tuple(events))
+            Recorded(
+                position=recorded.position,
+                subject=recorded.subject,
+                time_ms=recorded.time_ms,
+                record=msgspec.structs.replace(recorded.record, events=tuple(events)),
             ),
         )
         for key, events in groups.items()

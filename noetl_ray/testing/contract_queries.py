@@ -16,6 +16,7 @@ from noetl_ray.readmodel.records import (
     ProjectionBatch,
     WorkerRow,
 )
+from noetl_ray.scope import Scope
 from noetl_ray.testing.readmodel_samples import HOME, LATER, execution, line, mark, rows_of
 from noetl_ray.testing.samples import SAMPLE_TIME, sample_event
 
@@ -109,6 +110,9 @@ async def executions_upsert_and_list(store: ProjectionStore, queries: Queries) -
     assert [row.execution_id for row in failed] == [4]
     odd = await queries.executions(HOME, path="p/1", status="RUNNING", before=5)
     assert [row.execution_id for row in odd] == [3, 1]
+    assert await queries.ended(HOME, [1, 4, 99]) == [ended]
+    assert await queries.ended(HOME, []) == []
+    assert await queries.ended(Scope(tenant_id="other"), [4]) == []
 
 
 async def commands_merge_over_batches(store: ProjectionStore, queries: Queries) -> None:

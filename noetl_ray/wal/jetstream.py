@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from noetl_ray.clock import Clock, SystemClock
 from noetl_ray.errors import ConfigError, LogError, LogUnavailableError
-from noetl_ray.events.envelope import Record, decode_record, encode_record
+from noetl_ray.events.envelope import Record, encode_record
 from noetl_ray.wal.connection import Connection, connect
 from noetl_ray.wal.jetstream_api import Message, StreamApi
 from noetl_ray.wal.jetstream_consumer import OrderedConsumer
 from noetl_ray.wal.jetstream_mux import Mux
 from noetl_ray.wal.jetstream_stream import ensure_stream, events_config
+from noetl_ray.wal.own import OwnRecords
 from noetl_ray.wal.port import Recorded
 from noetl_ray.wal.settle import Attempt, Outcome, Published, check_subject, settle
 
@@ -51,6 +52,7 @@ class JetStreamLog:
         self._settle_s = settle_s
         self._clock = clock
         self._owns_connection = owns_connection
+        self._own = OwnRecords()
 
     @classmethod
     async def open(
@@ -116,6 +118,7 @@ class JetStreamLog:
             message_id=record.events[0].event_id,
             expected=expected_version,
         )
+        self._own.note(subject, attempt.data, record)
         published = await self._api.publish(attempt)
         if published.outcome is Outcome.STORED:
             return published.position
@@ -164,7 +167,7 @@ class JetStreamLog:
         consumer = await OrderedConsumer.open(
             self._connection, self._api, subject_filters, from_position
         )
-        return JetStreamSubscription(consumer)
+        return JetStreamSubscription(consumer, self._own)
 
     async def last_position(self) -> int:
         """The position of the newest record of the log, 0 when empty."""
@@ -197,13 +200,24 @@ class JetStreamLog:
 class JetStreamSubscription:
     """A running delivery of records."""
 
-    def __init__(self, consumer: OrderedConsumer) -> None:
+    def __init__(self, consumer: OrderedConsumer, own: OwnRecords) -> None:
         self._consumer = consumer
+        self._own = own
 
     async def next_batch(self, max_records: int, timeout_s: float) -> list[Recorded]:
         """Wait for at least one record or the timeout."""
         batch = await self._consumer.next_batch(max_records, timeout_s)
-        return [_decoded(message) for message in batch]
+        record_of = self._own.record_of
+        return [
+            Recorded(
+                position=message.position,
+                subject=message.subject,
+                time_ms=message.time_ms,
+                record=record_of(message.subject, message.data),
+                data=message.data,
+            )
+            for message in batch
+        ]
 
     async def close(self) -> None:
         """Stop delivery; safe to call twice."""
@@ -248,7 +262,7 @@ def _decoded(message: Message) -> Recorded:
         position=message.position,
         subject=message.subject,
         time_ms=message.time_ms,
-        record=decode_record(message.data),
+        data=message.data,
     )
 
 

@@ -7,23 +7,66 @@ adapter does the same. Delivery is at least once and ordered by position within 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from noetl_ray.events.envelope import Record
+from noetl_ray.events.envelope import Record, decode_record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A record as the log holds it."""
+    """A record as the log holds it; never changed once made.
 
-    position: int
-    subject: str
-    time_ms: int
-    record: Record
+    Made from bytes it is read when somebody first looks, and then once for all who share it: a
+    reader that only wants a position or a glance at the bytes pays for nothing more.
+    """
+
+    __slots__ = ("_record", "data", "position", "subject", "time_ms")
+
+    def __init__(
+        self,
+        *,
+        position: int,
+        subject: str,
+        time_ms: int,
+        record: Record | None = None,
+        data: bytes = b"",
+    ) -> None:
+        """Bind a record, or the bytes it is to be read from."""
+        self.position = position
+        self.subject = subject
+        self.time_ms = time_ms
+        self.data = data
+        """The stored bytes, where they are at hand."""
+        self._record = record
+
+    @property
+    def record(self) -> Record:
+        """What was appended.
+
+        Raises:
+            EnvelopeError: the bytes are not a record.
+        """
+        if self._record is None:
+            self._record = decode_record(self.data)
+        return self._record
+
+    def may_hold(self, text: bytes) -> bool:
+        """Whether the bytes contain a text; True when the bytes are not at hand."""
+        return not self.data or text in self.data
+
+    def __eq__(self, other: object) -> bool:
+        """Same place, same content."""
+        if not isinstance(other, Recorded):
+            return NotImplemented
+        mine = (self.position, self.subject, self.time_ms, self.record)
+        return mine == (other.position, other.subject, other.time_ms, other.record)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Recorded(position={self.position}, subject={self.subject!r})"
 
 
 class Subscription(Protocol):

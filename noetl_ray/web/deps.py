@@ -16,6 +16,7 @@ from noetl_ray.clock import Clock
 from noetl_ray.config.settings import Settings
 from noetl_ray.credentials.port import CredentialStore
 from noetl_ray.errors import UsageError
+from noetl_ray.hints.port import Hints
 from noetl_ray.readmodel.port import Queries
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
@@ -49,6 +50,8 @@ class GatewayDeps:
     results: ResultStore
     credentials: CredentialStore
     clock: Clock
+    hints: Hints | None = None
+    """Where ends of executions are told of; without it they are noticed by looking."""
     states: States | None = None
     """Needed only for the ``variables`` of a status."""
     health: Callable[[], Awaitable[dict[str, Any]]] | None = None

@@ -1,8 +1,9 @@
 """Long polls: one poller for everyone who waits for an execution to end.
 
-Reads the read model only. Few ids are read one by one; many are read as lists, because executions
-submitted together stand together. It never answers before the projection shows the end, so whoever
-waited may read the result at once.
+Reads the read model only: few ids one by one, many in one question, those known to have ended never
+again. A nudge makes it look at once; while nudges come it looks less often by itself, because one
+may be lost. It never answers before the projection shows the end, so whoever waited may read the
+result at once.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from noetl_ray.engine.state import TERMINAL_STATUSES
 from noetl_ray.errors import NoetlError, StoreUnavailableError
 from noetl_ray.readmodel.port import LIMIT_MAX
+from noetl_ray.wal.signal import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from noetl_ray.scope import Scope
 
 POLL_S = 0.02
+POLL_NUDGED_S = 0.25
+"""How long it waits for a nudge where nudges come."""
+NUDGES_COUNT_S = 5.0
+"""How long after the last nudge it still counts on the next."""
 POLL_COST_MAX = 0.25
 """The share of time the poller may spend reading; a slow read model is asked less often."""
 SINGLE_READS_MAX = 8
@@ -43,6 +49,15 @@ class Waiters:
         self._waiting: dict[_Key, set[asyncio.Future[ExecutionRow]]] = {}
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._signal = Signal()
+        self._nudged = False
+        self._nudged_at = float("-inf")
+
+    def nudge(self) -> None:
+        """Some executions have ended, whoever waits for them: look now."""
+        self._nudged = True
+        self._nudged_at = self._clock.monotonic()
+        self._signal.notify()
 
     @property
     def count(self) -> int:
@@ -94,6 +109,7 @@ class Waiters:
 
     async def _poll(self) -> None:
         while self._waiting:
+            self._nudged = False
             began = self._clock.monotonic()
             by_scope: dict[Scope, list[int]] = {}
             for (scope, execution_id), futures in self._waiting.items():
@@ -106,31 +122,29 @@ class Waiters:
                 except NoetlError as error:
                     # Who waits keeps waiting: the read model comes back or time runs out.
                     _log.warning("cannot look for ended executions: %s", error)
-            spent = self._clock.monotonic() - began
-            await self._clock.sleep(max(POLL_S, spent / POLL_COST_MAX))
+            await self._rest(self._clock.monotonic() - began)
+
+    async def _rest(self, spent_s: float) -> None:
+        """Rest for what the look has cost, then until the next is due or a nudge comes."""
+        rest_s = spent_s / POLL_COST_MAX
+        await self._clock.sleep(rest_s)
+        counts = self._clock.monotonic() - self._nudged_at < NUDGES_COUNT_S
+        wait_s = (POLL_NUDGED_S if counts else POLL_S) - rest_s
+        if wait_s > 0 and not self._nudged:
+            await self._signal.wait(wait_s)
 
     async def _look(self, scope: Scope, execution_ids: list[int]) -> None:
-        """One pass: a few one by one, many as pages of those that ended, newest first."""
+        """One pass: a few one by one, many at once."""
         if len(execution_ids) > SINGLE_READS_MAX:
-            for status in sorted(TERMINAL_STATUSES):
-                await self._look_for(scope, status, set(execution_ids))
+            for start in range(0, len(execution_ids), LIMIT_MAX):
+                part = execution_ids[start : start + LIMIT_MAX]
+                for row in await self._queries.ended(scope, part):
+                    self._tell(scope, row)
             return
         for execution_id in execution_ids:
             found = await self._queries.execution(scope, execution_id)
             if found is not None:
                 self._tell(scope, found)
-
-    async def _look_for(self, scope: Scope, status: str, rest: set[int]) -> None:
-        while rest:
-            limit = min(LIMIT_MAX, len(rest) * 2)
-            rows = await self._queries.executions(
-                scope, status=status, before=max(rest) + 1, limit=limit
-            )
-            for row in rows:
-                self._tell(scope, row)
-            if len(rows) < limit:
-                return
-            rest = {execution_id for execution_id in rest if execution_id < rows[-1].execution_id}
 
     def _tell(self, scope: Scope, row: ExecutionRow) -> None:
         if row.status in TERMINAL_STATUSES:

@@ -12,6 +12,7 @@ from actors.gateway import Gateway, open_gateway
 from noetl_ray.client import Client
 from noetl_ray.config.settings import Settings
 from noetl_ray.errors import ConfigError, InternalError, StoreUnavailableError
+from noetl_ray.hints.memory import MemoryHints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.locator.keys import Placement
 from noetl_ray.testing.gateway_kit import HELLO, GatewayKit, with_gateway
@@ -89,6 +90,7 @@ async def test_opens_over_what_a_host_shares():
 
     class Ports:
         log = kit.log
+        hints = MemoryHints()
         objects = kit.objects
         placement = Placement()
         results = kit.results

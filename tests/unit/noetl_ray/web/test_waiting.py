@@ -22,6 +22,7 @@ class Counted(MemoryReadModel):
         super().__init__()
         self.singles = 0
         self.lists = 0
+        self.asked = 0
         self.failing = 0
 
     async def execution(self, scope, execution_id):
@@ -32,9 +33,10 @@ class Counted(MemoryReadModel):
             raise StoreUnavailableError(msg)
         return await super().execution(scope, execution_id)
 
-    async def executions(self, scope, **more):
+    async def ended(self, scope, execution_ids):
         self.lists += 1
-        return await super().executions(scope, **more)
+        self.asked += len(execution_ids)
+        return await super().ended(scope, execution_ids)
 
 
 async def put(model, position, *rows):
@@ -102,4 +104,45 @@ async def test_other_scopes_wait_apart_and_time_runs_out():
     assert await waiters.wait(Scope(tenant_id="other"), [7], 0.02) == {}
     assert await waiters.wait(HOME, [], 5.0) == {}
     assert waiters.count == 0
+    await waiters.close()
+
+
+@pytest.mark.asyncio
+async def test_a_nudge_is_answered_at_once_and_spares_looks_between():
+    model = Counted()
+    waiters = Waiters(model, SystemClock())
+    waiters.nudge()
+    waiting = asyncio.create_task(waiters.wait(HOME, [7], 5.0))
+    await asyncio.sleep(0.1)
+    assert model.singles == 1, "where nudges come, nobody looks every few milliseconds"
+    await put(model, 1, execution(1, "COMPLETED", execution_id=7))
+    waiters.nudge()
+    assert (await waiting)[7].status == "COMPLETED"
+    assert model.singles == 2
+    await waiters.close()
+
+
+@pytest.mark.asyncio
+async def test_a_lost_nudge_costs_time_only():
+    model = Counted()
+    waiters = Waiters(model, SystemClock())
+    waiters.nudge()
+    waiting = asyncio.create_task(waiters.wait(HOME, [7], 5.0))
+    await asyncio.sleep(0.01)
+    await put(model, 1, execution(1, "FAILED", execution_id=7))
+    assert (await waiting)[7].status == "FAILED"
+    await waiters.close()
+
+
+@pytest.mark.asyncio
+async def test_what_has_ended_is_not_read_again():
+    model = Counted()
+    await put(model, 1, *(execution(1, "COMPLETED", execution_id=n) for n in range(1, 100)))
+    waiters = Waiters(model, SystemClock())
+    waiting = asyncio.create_task(waiters.wait(HOME, range(1, 111), 5.0))
+    await asyncio.sleep(0.05)
+    looks, asked = model.lists, model.asked
+    assert asked == 110 + 11 * (looks - 1)
+    await put(model, 2, *(execution(2, "COMPLETED", execution_id=n) for n in range(100, 111)))
+    assert len(await waiting) == 110
     await waiters.close()
