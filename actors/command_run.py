@@ -29,7 +29,9 @@ from noetl_ray.events.types import EventType
 from noetl_ray.hints.port import Hints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.locator.result import ResultName, frame_coordinate
+from noetl_ray.results.artifacts import Artifacts
 from noetl_ray.results.extracted import MASKED, extract
+from noetl_ray.results.options import NO_OPTIONS, storage_options
 from noetl_ray.results.redact import Redactor, is_secret_field, mask, secret_values
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import scope_of
@@ -114,6 +116,8 @@ class CommandRun:
         self._iteration: dict[str, Any] | None = issued.payload.get("iteration")
         self._loop_names: dict[str, Any] = {}
         self._keychain: Keychain | None = None
+        self._storage = NO_OPTIONS
+        self._artifacts = Artifacts(ports.results, self._scope, lambda: Redactor(self._secrets))
         self._logbook = Logbook(ports.tasklog, ports.clock, offer, self._scope, self._shown)
 
     async def run(self) -> None:
@@ -125,7 +129,7 @@ class CommandRun:
                 await asyncio.shield(self._cancelled())
             raise
         outcome = within_limits(outcome)
-        redactor = self._redactor()
+        redactor = Redactor(self._secrets)
         value = redactor.value(to_jsonable(outcome.value))
         error = bounded(self._shown().value(outcome.error)) if outcome.error else None
         result = await self._persist(value, ok=outcome.ok)
@@ -161,8 +165,10 @@ class CommandRun:
         )
         if self._iteration is not None:
             self._loop_names = iteration_names(self._iteration, context.get("item"))
+        step = program.playbook.steps[self._step]
+        self._storage = storage_options(task.output for task in step.tasks)
         pipeline = Pipeline(
-            program.playbook.steps[self._step],
+            step,
             names,
             ctx,
             registry=self._p.registry,
@@ -223,6 +229,8 @@ class CommandRun:
             timeout_s=timeout_s,
             credential=self._credential,
             log=self._logbook.writer(task.label, attempt),
+            artifacts=self._artifacts,
+            conceal=self._secrets.add,
             names=plain_names(names) if wants_names else dict(self._loop_names),
         )
 
@@ -235,9 +243,6 @@ class CommandRun:
             if isinstance(value, str) and is_secret_field(key):
                 self._secrets.add(value)
         return credential
-
-    def _redactor(self) -> Redactor:
-        return Redactor(self._secrets)
 
     def _shown(self) -> Redactor:
         """For errors and prints; a result may pass a token on that the workload gave (P28)."""
@@ -257,7 +262,9 @@ class CommandRun:
         )
         status: Status = "ok" if ok else "error"
         return await self._patiently(
-            lambda: self._p.results.persist(self._scope, name, value, status=status)
+            lambda: self._p.results.persist(
+                self._scope, name, value, status=status, options=self._storage
+            )
         )
 
     def _events(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 VERSIONS = ("noetl.io/v2", "noetl.io/v10")
 DOCUMENT_KINDS = ("Playbook", "Agent")
 KINDS: frozenset[str] = frozenset(
-    {"python", "http", "postgres", "noop", "duckdb", "nats", "shell", "transfer"}
+    {"artifact", "duckdb", "http", "nats", "noop", "postgres", "python", "shell", "transfer"}
 )
 """The tool kinds of this version."""
 WORKBOOK = "workbook"
@@ -229,6 +229,7 @@ CONFIG: dict[str, tuple[str, ...]] = {
         "operation", "bucket", "key", "value", "create", "stream", "subject", "data", "headers",
         "seq", "credential",
     ),
+    "artifact": ("action", "result_ref", "uri", "ref", "key", "value", "data", "content", "prefix"),
     "transfer": ("source", "target", "mode", "key", "mapping", "chunk_size"),
 }  # fmt: skip
 """What the tool of each kind reads, beside the keys of every task."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _BACK = ("previous", "prev")
 _LATER_KINDS = frozenset(
     {
-        "agent", "artifact", "container", "ducklake", "gateway", "gcs", "mcp", "playbook",
+        "agent", "container", "ducklake", "gateway", "gcs", "mcp", "playbook",
         "rhai", "script", "secrets", "snowflake", "subscription", "wasm",
     }
 )  # fmt: skip

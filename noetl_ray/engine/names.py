@@ -7,11 +7,13 @@ fewer values in it, those its command carries (P24).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl_ray.engine.cut import restore
+from noetl_ray.engine.cut import CutMap, restore
+from noetl_ray.engine.refs import reference_fields
 from noetl_ray.engine.state import LOOP_TIER, loop_result
 from noetl_ray.events.canonical import to_jsonable
 
@@ -25,18 +27,23 @@ _RENDER_DEPTH_MAX = 2
 class StepValue(dict[str, Any]):
     """A mapping result as other steps see it.
 
-    ``step.data.f`` and ``step.result.f`` mean ``step.f``.
+    ``step.data.f`` and ``step.result.f`` mean ``step.f``. ``beside`` holds what a result that lies
+    in an object offers by name (`_ref` and its like); it is no part of the value.
     """
+
+    beside: Mapping[str, Any] = MappingProxyType({})
 
     def __missing__(self, key: str) -> Any:
         """Fall back to the value itself for the documented aliases."""
+        if key in self.beside:
+            return self.beside[key]
         if key in _SELF_ALIASES:
             return self
         raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
         """The aliases count as present."""
-        return dict.__contains__(self, key) or key in _SELF_ALIASES
+        return dict.__contains__(self, key) or key in _SELF_ALIASES or key in self.beside
 
 
 class LoopValue(StepValue):
@@ -47,16 +54,22 @@ class LoopValue(StepValue):
         return self["results"] if key == "data" else super().__missing__(key)
 
 
-def step_value(value: Any) -> Any:
-    """A step's result as templates see it."""
-    return StepValue(value) if type(value) is dict else value
+def step_value(value: Any, result: Mapping[str, Any] | None = None) -> Any:
+    """A step's result as templates see it; ``result`` is the block it came in, when it matters."""
+    if type(value) is not dict:
+        return value
+    made = StepValue(value)
+    beside = reference_fields(result) if result is not None else {}
+    if beside:
+        made.beside = beside
+    return made
 
 
 def whole_value(result: Mapping[str, Any] | None, value: Any) -> Any:
     """A whole result as templates see it; the block of its event tells a loop's from others."""
     if result is not None and result.get("tier") == LOOP_TIER:
         return LoopValue(value)
-    return step_value(value)
+    return step_value(value, result)
 
 
 def handed_over(value: Any) -> Any:
@@ -77,7 +90,14 @@ def extracted_value(result: Mapping[str, Any], path: str) -> Any:
     if result.get("tier") == LOOP_TIER:
         parts = [None if p is None else extracted_value(p, path) for p in result["parts"]]
         return loop_value(parts, result["stats"])
-    return step_value(restore(result.get("extracted"), result.get("truncated") or {}, path))
+    value = restore(result.get("extracted"), result.get("truncated") or {}, path)
+    beside = reference_fields(result)
+    if type(value) is dict:
+        # A selected field is whole even where the extracted block has only its mark.
+        return step_value({**value, **(result.get("reference") or {}).get("selected", {})}, result)
+    if isinstance(value, CutMap):
+        dict.update(value, beside)
+    return value
 
 
 def loop_value(results: list[Any], stats: Mapping[str, int]) -> LoopValue:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = "noetl"
 _LABELS = ("env", "region", "cell", "shard", "tenant", "project", "date", "execution")
+_ARTIFACT_PARTS_MAX = 8
 _EXT = re.compile(r"[a-z][a-z0-9]{0,15}")
 _FILE = re.compile(r"([0-9]+)(?:@([0-9]+))?\.([a-z][a-z0-9]{0,15})")
 
@@ -148,6 +149,36 @@ def payload_key(placement: Placement, scope: Scope, sha256: str) -> str:
         f"{ROOT}/env={encode_segment(placement.env)}/tenant={scope.tenant_id}"
         f"/org={scope.organization_id}/payloads/sha256/{sha256[:2]}/{sha256[2:4]}/{sha256}"
     )
+
+
+def artifact_prefix(placement: Placement, scope: Scope) -> str:
+    """The folder of a scope's named artifacts."""
+    return (
+        f"{ROOT}/env={encode_segment(placement.env)}/tenant={scope.tenant_id}"
+        f"/org={scope.organization_id}/artifacts"
+    )
+
+
+def artifact_key(placement: Placement, scope: Scope, name: str) -> str:
+    """Where the record of a named artifact lies; a slash in a name makes a folder.
+
+    Raises:
+        UsageError: the name has no parts, empty parts or too many.
+    """
+    parts = name.split("/")
+    if not 0 < len(parts) <= _ARTIFACT_PARTS_MAX:
+        msg = f"{name[:80]!r} cannot name an artifact: at most {_ARTIFACT_PARTS_MAX} parts"
+        raise UsageError(msg)
+    path = "/".join(encode_segment(part) for part in parts)
+    return f"{artifact_prefix(placement, scope)}/{path}.json"
+
+
+def artifact_name(key: str) -> str | None:
+    """The name an artifact's key was made from; None for a key that is none."""
+    _, found, path = key.partition("/artifacts/")
+    if not found or not path.endswith(".json"):
+        return None
+    return "/".join(decode_segment(part) for part in path.removesuffix(".json").split("/"))
 
 
 def cursor_key(placement: Placement, consumer: str) -> str:

@@ -7,10 +7,12 @@ Blocking calls run on threads, off the event loop.
 from __future__ import annotations
 
 import asyncio
+import io
 import os
+import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from noetl_ray.errors import UsageError
 from noetl_ray.payloads.checks import check_key, check_prefix, map_error
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_COPY_BYTES = 1 << 20
 _TEMP = ".tmp"
 """Folder of half-written files: on the same file system as their targets, never listed."""
 
@@ -28,13 +31,25 @@ _TEMP = ".tmp"
 class FileObjects:
     """An object store in a folder."""
 
+    kind = "disk"
+
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root).absolute()
 
     async def put(self, key: str, data: bytes) -> None:
         """Write whole and atomically; raises StoreUnavailableError."""
         path = self._path(key)
-        await self._run("write", key, lambda: self._write(path, data))
+        await self._run("write", key, lambda: self._write(path, io.BytesIO(data)))
+
+    async def put_file(self, key: str, path: str) -> None:
+        """Like put, from a local file, without holding it in memory; the file stays."""
+        target = self._path(key)
+
+        def copy() -> None:
+            with Path(path).open("rb") as source:
+                self._write(target, source)
+
+        await self._run("write", key, copy)
 
     async def get(self, key: str) -> bytes:
         """Read whole; raises ObjectMissingError or StoreUnavailableError."""
@@ -76,14 +91,14 @@ class FileObjects:
             raise UsageError(msg)
         return path
 
-    def _write(self, path: Path, data: bytes) -> None:
+    def _write(self, path: Path, source: BinaryIO) -> None:
         temp = self.root / _TEMP
         _make_folder(temp)
         _make_folder(path.parent)
         descriptor, name = tempfile.mkstemp(dir=temp)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
+                shutil.copyfileobj(source, file, _COPY_BYTES)
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).replace(path)

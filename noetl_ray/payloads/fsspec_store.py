@@ -33,6 +33,8 @@ class FsspecStore:
 
     def __init__(self, filesystem: Any, root: str) -> None:
         self._fs = filesystem
+        protocol = filesystem.protocol
+        self.kind: str = protocol if isinstance(protocol, str) else protocol[0]
         self._root = root.rstrip("/")
 
     @staticmethod
@@ -71,6 +73,11 @@ class FsspecStore:
         """Write whole; S3 shows an object only when all of it has come."""
         path = self._path(key)
         await self._run("write", key, lambda: self._fs.pipe_file(path, data))
+
+    async def put_file(self, key: str, path: str) -> None:
+        """Like put, from a local file, sent in parts; the file stays."""
+        target = self._path(key)
+        await self._run("write", key, lambda: self._fs.put_file(path, target))
 
     async def get(self, key: str) -> bytes:
         """Read whole; raises ObjectMissingError or StoreUnavailableError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 from noetl_ray.errors import ObjectMissingError
 from noetl_ray.payloads.checks import check_key, check_prefix
@@ -15,6 +16,8 @@ Fault = Callable[[str, str], Awaitable[None]]
 class MemoryObjects:
     """An object store in a dictionary."""
 
+    kind = "memory"
+
     def __init__(self, fault: Fault | None = None) -> None:
         self.fault = fault
         self._objects: dict[str, bytes] = {}
@@ -24,6 +27,11 @@ class MemoryObjects:
         check_key(key)
         await self._meet("put", key)
         self._objects[key] = bytes(data)
+
+    async def put_file(self, key: str, path: str) -> None:
+        """Keep a copy of the file's bytes."""
+        # No threads here: the simulator has none.
+        await self.put(key, _read(path))
 
     async def get(self, key: str) -> bytes:
         """Read whole; raises ObjectMissingError."""
@@ -67,3 +75,7 @@ class MemoryObjects:
     async def _meet(self, operation: str, key: str) -> None:
         if self.fault is not None:
             await self.fault(operation, key)
+
+
+def _read(path: str) -> bytes:
+    return Path(path).read_bytes()

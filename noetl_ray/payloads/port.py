@@ -24,8 +24,15 @@ class ObjectInfo:
 class ObjectStore(Protocol):
     """Durable bytes (Tier 3)."""
 
+    kind: str
+    """What kind of place it is, in one word: ``disk``, ``s3``, ``memory``."""
+
     async def put(self, key: str, data: bytes) -> None:
         """Write whole and atomically; raises StoreUnavailableError."""
+        ...
+
+    async def put_file(self, key: str, path: str) -> None:
+        """Like put, from a local file, without holding it in memory; the file stays."""
         ...
 
     async def get(self, key: str) -> bytes:

@@ -114,6 +114,7 @@ class Redactor:
                 spellings |= _spellings(secret)
         # Longest first, or a secret that contains another would leave its rest behind.
         ordered = sorted(spellings, key=lambda text: (-len(text), text))
+        self._spellings = ordered
         self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def text(self, text: str) -> str:
@@ -131,6 +132,39 @@ class Redactor:
         if isinstance(value, list):
             return [self.value(item) for item in value]
         return value
+
+    def stream(self) -> StreamRedactor:
+        """For bytes that pass in chunks."""
+        return StreamRedactor(text.encode("utf-8", "ignore") for text in self._spellings)
+
+
+class StreamRedactor:
+    """Replaces known secrets in bytes that come in chunks, wherever the chunks are cut."""
+
+    def __init__(self, secrets: Iterable[bytes]) -> None:
+        ordered = sorted({secret for secret in secrets if secret}, key=lambda one: (-len(one), one))
+        self._pattern = re.compile(b"|".join(map(re.escape, ordered))) if ordered else None
+        self._held_max = len(ordered[0]) - 1 if ordered else 0
+        self._held = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """The next bytes that are sure to hold no part of a secret."""
+        if self._pattern is None:
+            return chunk
+        data = self._held + chunk
+        # A secret that begins before this point lies wholly in what is here.
+        sure = known = max(0, len(data) - self._held_max)
+        for match in self._pattern.finditer(data):
+            if match.start() >= known:
+                break
+            sure = max(sure, match.end())
+        self._held = data[sure:]
+        return self._pattern.sub(MASK.encode(), data[:sure])
+
+    def end(self) -> bytes:
+        """What was held back."""
+        data, self._held = self._held, b""
+        return data if self._pattern is None else self._pattern.sub(MASK.encode(), data)
 
 
 def _holds(value: Any) -> bool:

@@ -20,6 +20,8 @@ def build_result(
     status: Status = "ok",
     uri: str | None = None,
     payload_uri: str | None = None,
+    store: str | None = None,
+    selected: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Make ``payload.result``.
 
@@ -29,6 +31,8 @@ def build_result(
         uri: The result's name; obligatory unless the result is inline.
         payload_uri: Where the value lies instead, when the object is not staged at its own key
             (STG-1).
+        store: What kind of place the object lies in.
+        selected: Values of the result that are kept beside it by name (section 13).
     """
     result: dict[str, Any] = {
         "status": status,
@@ -60,6 +64,10 @@ def build_result(
     if payload_uri is not None:
         reference["staged"] = False
         reference["payload_uri"] = payload_uri
+    if store is not None:
+        reference["store"] = store
+    if selected:
+        reference["selected"] = selected
     result["reference"] = reference
     return result
 

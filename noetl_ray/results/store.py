@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -41,6 +42,7 @@ from noetl_ray.results.extracted import (
     bounded_marks,
     extract,
 )
+from noetl_ray.results.options import NO_OPTIONS, StorageOptions, selected
 from noetl_ray.results.redact import MASK, has_credentials, mask, mask_marked
 from noetl_ray.results.ref import Status, build_result, is_reference, result_body
 from noetl_ray.results.tier import (
@@ -109,6 +111,7 @@ class ResultStore:
         *,
         status: Status = "ok",
         secret: bool = False,
+        options: StorageOptions = NO_OPTIONS,
     ) -> dict[str, Any]:
         """Make a value durable where its size asks for it and return ``payload.result``.
 
@@ -118,6 +121,7 @@ class ResultStore:
             value: Plain JSON data.
             status: How the task ended.
             secret: Everything in the value is secret, whatever its keys are called.
+            options: What the task asks of its storage.
 
         Raises:
             StoreUnavailableError: nothing was made durable; nothing may be emitted.
@@ -125,14 +129,23 @@ class ResultStore:
         """
         self._check_tenant(scope, name)
         large = self._offload_bytes is not None and is_larger_than(value, self._offload_bytes)
-        decision = await self._work(large, lambda: self._decide(value, secret=secret))
+        budget = options.inline_max_bytes
+        decision = await self._work(large, lambda: self._decide(value, budget, secret=secret))
         if decision.data is None:
             return build_result(decision, status=status)
+        made = partial(
+            build_result,
+            decision,
+            status=status,
+            uri=name.uri,
+            store=self.objects.kind,
+            selected={} if secret else mask(selected(value, options.select)),
+        )
         if self.producer_stage and await self._stage(name, decision):
-            return build_result(decision, status=status, uri=name.uri)
+            return made()
         data = await self._work(large, lambda: _ordered_json.encode(value))
         payload = await put_payload(self.objects, self.placement, scope, data, MEDIA_JSON)
-        return build_result(decision, status=status, uri=name.uri, payload_uri=payload.uri)
+        return made(payload_uri=payload.uri)
 
     async def load(self, scope: Scope, result: dict[str, Any]) -> Any:
         """The whole value of a result.
@@ -209,12 +222,13 @@ class ResultStore:
             return False
         return True
 
-    def _decide(self, value: Any, *, secret: bool) -> TierDecision:
+    def _decide(self, value: Any, budget: int | None, *, secret: bool) -> TierDecision:
         hidden = secret or has_credentials(value)
+        limit = self._context_max_bytes
         try:
             decision = decide_tier(
                 value,
-                context_max_bytes=self._context_max_bytes,
+                context_max_bytes=limit if budget is None else min(budget, limit),
                 extracted_max_bytes=self._extracted_max_bytes,
                 force_tier=hidden,
             )

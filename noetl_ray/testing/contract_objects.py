@@ -7,6 +7,7 @@ Owns what the object port promises, written as checks a user's own adapter can r
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -36,6 +37,19 @@ async def check_put_replaces(store: ObjectStore) -> None:
         await store.put("a/key", b"second")
         assert await store.get("a/key") == b"second"
     assert [info.key for info in await _listed(store, "")] == ["a/key"]
+
+
+async def check_put_file(store: ObjectStore) -> None:
+    """A file becomes an object as if its bytes had been put, and stays where it is."""
+    data = bytes(range(256)) * 4_096
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "big"
+        for content in (data, b""):
+            file.write_bytes(content)
+            await store.put_file("a/file", str(file))
+            assert await store.get("a/file") == content
+            assert file.read_bytes() == content
+    assert store.kind
 
 
 async def check_missing(store: ObjectStore) -> None:
@@ -125,6 +139,7 @@ async def check_local_path(store: ObjectStore) -> None:
 OBJECT_CHECKS: tuple[Check, ...] = (
     check_put_then_get,
     check_put_replaces,
+    check_put_file,
     check_missing,
     check_delete,
     check_list,

@@ -7,7 +7,6 @@ tasks of many executions share the clients, and gives credential headers to the 
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -15,13 +14,13 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, ClassVar
 
 import httpx
-import msgspec
 
 from noetl_ray.errors import ToolError
 from noetl_ray.tools.auth import pick, resolve_auth
+from noetl_ray.tools.http_body import body_value, read_body
 from noetl_ray.tools.http_request import Prepared, prepare
 from noetl_ray.tools.limits import time_limit_s
-from noetl_ray.tools.port import ToolContext, ToolResult
+from noetl_ray.tools.port import ArtifactStore, ToolContext, ToolResult
 
 CONFIG_KEYS: frozenset[str] = frozenset(
     {
@@ -48,9 +47,22 @@ CONFIG_KEYS: frozenset[str] = frozenset(
     }
 )
 TIMEOUT_DEFAULT_S = 60.0
-BODY_BYTES_MAX = 1 << 29
 REDIRECTS_MAX = 10
 _SERVICES = frozenset({"http", "bearer", "api_key", "basic", "oauth2"})
+_SAFE_HEADERS = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "transfer-encoding",
+        "user-agent",
+    }
+)
+"""All that another origin gets to see after a redirect."""
 _FALSE_TEXTS = frozenset({"false", "0", "no", "off"})
 
 
@@ -72,6 +84,9 @@ class HttpTool:
         """Send the request; anything but a 2xx answer is a ToolError that carries R as its data."""
         auth = pick(await resolve_auth(config, context), _SERVICES)
         prepared = prepare(config, auth, context.idempotency_key)
+        for name in prepared.secret_headers:
+            # An echo of it would show the secret in another spelling, such as base64.
+            context.conceal(prepared.headers[name].rpartition(" ")[2])
         limit = time_limit_s(config, context.timeout_s, TIMEOUT_DEFAULT_S)
         verify = _flag(config.get("verify_ssl", config.get("verify")), default=True)
         follow = _flag(config.get("follow_redirects"), default=True)
@@ -79,7 +94,7 @@ class HttpTool:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(limit):
-                response, body = await _exchange(client, prepared, follow)
+                response, body = await _exchange(client, prepared, follow, context.artifacts)
         except TimeoutError:
             msg = f"{_where(prepared)} gave no answer within {limit:g} s"
             raise ToolError(msg, "timeout", True, {"timeout_s": limit}) from None
@@ -89,10 +104,11 @@ class HttpTool:
             # httpx refuses header text it cannot put on the wire with the plain built-in errors.
             msg = f"{_where(prepared)} cannot be sent: {type(error).__name__}"
             raise ToolError(msg, "client_error") from None
-        result = _result(prepared, response, body, time.perf_counter() - started)
+        value = body_value(response, body)
+        result = _result(prepared, response, value, time.perf_counter() - started)
         if response.is_success:
             meta = {"status": response.status_code, "headers": result["headers"]}
-            return ToolResult(data=result, meta=meta)
+            return ToolResult(data=result, meta=meta, ref=body if isinstance(body, dict) else None)
         raise _refused(prepared, response, result)
 
     async def close(self) -> None:
@@ -118,24 +134,24 @@ class HttpTool:
 
 
 async def _exchange(
-    client: httpx.AsyncClient, prepared: Prepared, follow: bool
-) -> tuple[httpx.Response, bytes]:
+    client: httpx.AsyncClient, prepared: Prepared, follow: bool, store: ArtifactStore | None
+) -> tuple[httpx.Response, bytes | dict[str, Any]]:
     request = client.build_request(
         prepared.method, prepared.url, headers=prepared.headers, content=prepared.content
     )
     origin = _origin(request.url)
     for _ in range(REDIRECTS_MAX + 1):
         response = await client.send(request, stream=True)
+        following = response.next_request if follow else None
         try:
-            body = await _read(response)
+            if following is None:
+                return response, await read_body(response, store)
         finally:
             await response.aclose()
-        following = response.next_request
-        if not follow or following is None:
-            return response, body
         if _origin(following.url) != origin:
-            for name in (*prepared.secret_headers, "idempotency-key"):
-                following.headers.pop(name, None)
+            # Any other header may carry a secret, whatever it is called.
+            for name in set(following.headers) - _SAFE_HEADERS:
+                del following.headers[name]
         request = following
     msg = f"more than {REDIRECTS_MAX} redirects"
     raise httpx.TooManyRedirects(msg, request=request)
@@ -145,20 +161,9 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-async def _read(response: httpx.Response) -> bytes:
-    data = bytearray()
-    async for chunk in response.aiter_bytes():
-        data += chunk
-        if len(data) > BODY_BYTES_MAX:
-            msg = f"the answer is larger than {BODY_BYTES_MAX} bytes"
-            raise ToolError(msg, "schema", False, {"status_code": response.status_code})
-    return bytes(data)
-
-
 def _result(
-    prepared: Prepared, response: httpx.Response, body: bytes, elapsed_s: float
+    prepared: Prepared, response: httpx.Response, value: Any, elapsed_s: float
 ) -> dict[str, Any]:
-    value = _value(response, body)
     return {
         "status_code": response.status_code,
         "headers": dict(response.headers),
@@ -167,22 +172,6 @@ def _result(
         "data": value,
         "body": value,
     }
-
-
-def _value(response: httpx.Response, body: bytes) -> Any:
-    """The body as a value: JSON when it says so, text when it is text, else base64 text."""
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind.endswith("json") or (not kind and body[:1] in (b"{", b"[")):
-        try:
-            return msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            pass  # it said JSON and is not: the text is still worth having
-    try:
-        return body.decode(response.charset_encoding or "utf-8")
-    except (LookupError, UnicodeDecodeError):
-        if kind.startswith("text/") or kind.endswith(("json", "xml")):
-            return body.decode("utf-8", "replace")
-        return base64.b64encode(body).decode("ascii")
 
 
 def _refused(prepared: Prepared, response: httpx.Response, result: dict[str, Any]) -> ToolError:

@@ -242,3 +242,9 @@ class Keychain:
             error.retryable,
             {"keychain": entry.name, "keychain_kind": entry.kind},
         )
+
+
+def was_refused(output: Mapping[str, Any] | None) -> bool:
+    """Whether a task run ended because what it used was not accepted."""
+    error = output["error"] if output is not None else None
+    return error is not None and error.get("kind") == "auth"

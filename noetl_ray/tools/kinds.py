@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SIDE_EFFECTS = MappingProxyType(
     {
+        "artifact": True,
         "duckdb": True,
         "http": True,
         "nats": True,

@@ -1,10 +1,24 @@
-"""Reading time limits out of a task's config; nothing else."""
+"""Time limits out of a task's config, and how long a retry waits for who asked it to."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noetl_ray.errors import ToolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RETRY_AFTER_MAX_S = 600.0
+"""A server may ask for more; it does not get it."""
+
+
+def after_retry_after(delay_s: float, error: Mapping[str, Any] | None) -> float:
+    """A policy's delay, or what the refusing server asked for when that is longer (bounded)."""
+    asked = error.get("retry_after") if error else None
+    if isinstance(asked, bool) or not isinstance(asked, int | float) or not asked > 0:
+        return delay_s
+    return max(delay_s, min(float(asked), RETRY_AFTER_MAX_S))
 
 
 def time_limit_s(

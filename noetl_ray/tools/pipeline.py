@@ -16,12 +16,13 @@ from noetl_ray.engine.fold import assign
 from noetl_ray.engine.names import Names, step_value
 from noetl_ray.errors import LogError, NoetlError, TemplateError, ToolError
 from noetl_ray.tools.business_object import BusinessObject, ObjectNotes
+from noetl_ray.tools.keychain import Prepare, was_refused
+from noetl_ray.tools.limits import after_retry_after
 from noetl_ray.tools.port import ToolContext
 
 if TYPE_CHECKING:
     from noetl_ray.clock import Clock
     from noetl_ray.dsl.template import Templates
-    from noetl_ray.tools.keychain import Prepare
     from noetl_ray.tools.registry import ToolRegistry
 
 TASK_RUNS_MAX = 1_000_000
@@ -168,18 +169,21 @@ class Pipeline:
         error: dict[str, Any] | None = None
         meta: dict[str, Any] = {}
         meta_key = ""
+        ref: dict[str, Any] | None = None
         self._given = {}
         try:
             tool = self._registry.get(task.kind)
             meta_key = tool.meta_key
             if self._prepare is not None:
-                await self._prepare(task, self._step, refused=attempt > 1 and self._was_refused())
+                await self._prepare(
+                    task, self._step, refused=attempt > 1 and was_refused(self._output)
+                )
             locals_ = self._locals(task, attempt)
             config, timeout = self._render(task, locals_)
             names = self._names.with_locals(locals_)
             context = await self._context_for(task, attempt, self._runs, timeout, names)
             result = await tool.run(config, context)
-            data, meta = result.data, result.meta
+            data, meta, ref = result.data, result.meta, result.ref
         except ToolError as failure:
             data = failure.data
             error = _tool_error(failure, task.label)
@@ -200,7 +204,7 @@ class Pipeline:
             status="error" if error else "ok",
             data=data,
             error=error,
-            ref=None,
+            ref=ref,
             meta={
                 "attempt": attempt,
                 "duration_ms": round((self._clock.monotonic() - started) * 1000, 3),
@@ -217,10 +221,6 @@ class Pipeline:
         if task.set:
             self._apply_set(task, task.set, output, coerce_output=True)
         return output
-
-    def _was_refused(self) -> bool:
-        error = self._output["error"] if self._output is not None else None
-        return error is not None and error.get("kind") == "auth"
 
     def _render(self, task: Task, locals_: dict[str, Any]) -> tuple[dict[str, Any], float | None]:
         names = self._names.with_locals(locals_)
@@ -323,13 +323,12 @@ class Pipeline:
         delay = self._number(rule.delay, names, default=0.0)
         match rule.backoff:
             case "none":
-                return 0.0
+                delay = 0.0
             case "linear":
-                return delay * attempt
+                delay *= attempt
             case "exponential":
-                return float(delay * 2 ** (attempt - 1))
-            case _:
-                return delay
+                delay *= 2 ** (attempt - 1)
+        return after_retry_after(delay, self._output["error"] if self._output else None)
 
     def _number(self, value: Any, names: Mapping[str, Any], *, default: float) -> float:
         if value is None:

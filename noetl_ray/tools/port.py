@@ -14,6 +14,46 @@ from typing import Any, ClassVar, Protocol
 from noetl_ray.credentials.port import Credential
 
 
+class Spool(Protocol):
+    """A body on its way into the store."""
+
+    async def write(self, chunk: bytes) -> None:
+        """Take the next bytes."""
+        ...
+
+    async def finish(self, media_type: str) -> dict[str, Any]:
+        """Store it and return its ``result_ref`` record."""
+        ...
+
+    async def discard(self) -> None:
+        """Leave nothing behind."""
+        ...
+
+
+class ArtifactStore(Protocol):
+    """Stored values of the scope a task runs in."""
+
+    async def get(self, ref: Any) -> Any:
+        """The value of a record, URI or name; ObjectMissingError when it is not there."""
+        ...
+
+    async def table(self, ref: Any) -> Any:
+        """The same as an Arrow table."""
+        ...
+
+    async def put(self, name: str, value: Any) -> dict[str, Any]:
+        """Store a value under a name and return its record."""
+        ...
+
+    async def list(self, prefix: str = "") -> list[dict[str, Any]]:
+        """Records of the names below a prefix."""
+        ...
+
+    def spool(self) -> Spool:
+        """A place for a body that is too large for memory."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """What a tool may know of where it runs."""
@@ -31,6 +71,10 @@ class ToolContext:
     """``log(stream, line)``: what the task prints; redacted further on."""
     names: dict[str, Any] = field(default_factory=dict)
     """Names of the render context that user code may see, and those of a loop's iteration."""
+    artifacts: ArtifactStore | None = None
+    """Stored values; None where there is no store."""
+    conceal: Callable[[str], None] = lambda _text: None
+    """Keep a text the tool made from a secret out of results, errors and prints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +86,8 @@ class ToolResult:
 
     data: Any
     meta: dict[str, Any] = field(default_factory=dict)
+    ref: dict[str, Any] | None = None
+    """The record of what the tool put into the store instead of into ``data``."""
 
 
 class Tool(Protocol):

@@ -119,6 +119,7 @@ def default_registry(
         script_root: Folder that ``script`` files of python tasks lie in; None refuses files.
         data_root: Folder that files of other tasks lie in, such as databases; None refuses files.
     """
+    from noetl_ray.tools.artifact import ArtifactTool
     from noetl_ray.tools.http import HttpTool
     from noetl_ray.tools.nats_tool import NatsTool
     from noetl_ray.tools.noop import NoopTool
@@ -128,6 +129,7 @@ def default_registry(
 
     registry = ToolRegistry()
     registry.register(NoopTool())
+    registry.register(ArtifactTool())
     registry.register(
         PythonTool(processes=python_processes, base_env=base_env or {}, script_root=script_root)
     )

@@ -29,6 +29,7 @@ from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.submit import Submission, SubmitPorts, submit_execution
 from noetl_ray.testing.simloop import SimClock, SimLoop, run_simulated
+from noetl_ray.tools.artifact import ArtifactTool
 from noetl_ray.tools.noop import NoopTool
 from noetl_ray.tools.port import ToolContext, ToolResult
 from noetl_ray.tools.registry import ToolRegistry
@@ -198,6 +199,7 @@ class Rig:
         registry = ToolRegistry(plugins=[])
         registry.register(NoopTool())
         registry.register(ActTool(self))
+        registry.register(ArtifactTool())
         return WorkerPorts(
             log=self.log,
             hints=ProcessHints(self, name),

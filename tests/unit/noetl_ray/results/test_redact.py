@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from noetl_ray.results.redact import (
     MASK,
@@ -143,3 +145,18 @@ def test_redactor_without_secrets_changes_nothing():
 
 def test_redactor_takes_secrets_as_text_not_pattern():
     assert Redactor([".*.*"]).text("anything .*.*") == f"anything {MASK}"
+
+
+@given(
+    st.lists(st.text("abc", min_size=4, max_size=9), min_size=1, max_size=4),
+    st.text("abcd", max_size=60),
+    st.integers(1, 7),
+)
+def test_bytes_in_chunks_lose_the_same_secrets_as_the_whole(
+    secrets: list[str], text: str, size: int
+) -> None:
+    redactor = Redactor(secrets)
+    stream = redactor.stream()
+    parts = [stream.feed(text[i : i + size].encode()) for i in range(0, len(text), size)]
+    made = b"".join([*parts, stream.end()]).decode()
+    assert made == redactor.text(text)

@@ -14,11 +14,17 @@ import pytest
 import pytest_asyncio
 import uvicorn
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import (
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 
 from noetl_ray.errors import ToolError
-from noetl_ray.tools import http as http_module
+from noetl_ray.tools import http_body
 from noetl_ray.tools.http import HttpTool, map_error, retry_after_s
 
 
@@ -62,6 +68,16 @@ async def plain(request):
     return PlainTextResponse('{"not": "parsed"}')
 
 
+async def flood(request):
+    size = int(request.query_params["mb"])
+
+    async def chunks():
+        for _ in range(size):
+            yield b"\x00" * 1_048_576
+
+    return StreamingResponse(chunks(), media_type="application/octet-stream")
+
+
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 APP = Starlette(
     routes=[
@@ -72,6 +88,7 @@ APP = Starlette(
         Route("/round", round_),
         Route("/bytes", bytes_),
         Route("/plain", plain),
+        Route("/flood", flood),
     ]
 )
 
@@ -252,7 +269,7 @@ async def test_bodies_become_values(tool, bench, url, params, expected):
 async def test_text_is_not_parsed_and_a_huge_body_is_refused(tool, bench, url, monkeypatch):
     config = {"url": url + "/plain"}
     assert (await tool.run(config, bench.context())).data["body"] == '{"not": "parsed"}'
-    monkeypatch.setattr(http_module, "BODY_BYTES_MAX", 4)
+    monkeypatch.setattr(http_body, "BODY_BYTES_MAX", 4)
     with pytest.raises(ToolError, match="larger than"):
         await tool.run(config, bench.context())
 
