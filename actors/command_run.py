@@ -9,38 +9,39 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from actors.command_keychain import command_keychain
+from actors.completion import completion, within_limits
 from actors.contexts import ContextStore
+from actors.holding import Holding
 from actors.logbook import Logbook
 from actors.programs import Programs
-from actors.stamp import command_event, object_events
+from actors.task_records import TaskRecords
 from noetl_ray.clock import Clock, iso_utc
 from noetl_ray.credentials.port import Credential, CredentialStore
 from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.loops import iteration_names
 from noetl_ray.engine.names import Names, plain_names, whole_value
-from noetl_ray.errors import LogUnavailableError, NoetlError, StoreError
-from noetl_ray.events.canonical import canonical_json, to_jsonable
-from noetl_ray.events.envelope import Event, Record
+from noetl_ray.errors import LogError, NoetlError, StoreError
+from noetl_ray.events.canonical import to_jsonable
 from noetl_ray.events.types import EventType
 from noetl_ray.hints.port import Hints
 from noetl_ray.ids import SnowflakeIds
-from noetl_ray.locator.result import ResultName, frame_coordinate
+from noetl_ray.locator.result import ResultName, frame_coordinate, step_coordinate
 from noetl_ray.results.artifacts import Artifacts
-from noetl_ray.results.extracted import MASKED, extract
-from noetl_ray.results.options import NO_OPTIONS, storage_options
-from noetl_ray.results.redact import Redactor, is_secret_field, mask, secret_values
+from noetl_ray.results.extracted import MASKED
+from noetl_ray.results.options import NO_OPTIONS, StorageOptions, storage_options
+from noetl_ray.results.redact import Redactor, is_secret_field, secret_values
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import scope_of
 from noetl_ray.tools.keychain import Keychain, KeychainCache
-from noetl_ray.tools.pipeline import Pipeline, PipelineOutcome
+from noetl_ray.tools.outcome import PipelineOutcome
+from noetl_ray.tools.pipeline import Pipeline
 from noetl_ray.tools.port import ToolContext
 from noetl_ray.tools.registry import ToolRegistry
 from noetl_ray.wal.port import Log
-from noetl_ray.wal.subjects import command_subject
 from noetl_ray.wal.tasklog import TaskLog
 
 if TYPE_CHECKING:
@@ -49,14 +50,11 @@ if TYPE_CHECKING:
     from noetl_ray.dsl.model import Task
     from noetl_ray.engine.inputs import Program
     from noetl_ray.results.ref import Status
+    from noetl_ray.tools.locals import Progress
 
 _log = logging.getLogger(__name__)
 
 STORE_TRIES = 30
-ATTEMPTS_KEPT = 20
-"""Failed attempts recorded with a completion; the newest count."""
-ERROR_BYTES_MAX = 8_192
-SET_BYTES_MAX = 102_400
 
 T = TypeVar("T")
 
@@ -101,6 +99,7 @@ class CommandRun:
         offer: Offer,
         lease: WorkerLease,
         nudged: Container[str],
+        advanced: Callable[[int], None] = lambda _version: None,
     ) -> None:
         self._me = me
         self._lease = lease
@@ -117,8 +116,26 @@ class CommandRun:
         self._loop_names: dict[str, Any] = {}
         self._keychain: Keychain | None = None
         self._storage = NO_OPTIONS
-        self._artifacts = Artifacts(ports.results, self._scope, lambda: Redactor(self._secrets))
+        self._artifacts = Artifacts(ports.results, self._scope, self._redactor)
+        self._base: dict[str, Any] = {"step": self._step, "visit": self._visit}
+        if self._iteration is not None:
+            self._base["index"] = self._iteration["index"]
         self._logbook = Logbook(ports.tasklog, ports.clock, offer, self._scope, self._shown)
+        self._holding = Holding(
+            offer, ports.log, ports.ids, ports.clock, producer=me.producer, advanced=advanced
+        )
+        self._records = TaskRecords(
+            ports.log,
+            ports.results,
+            ports.contexts,
+            self._holding,
+            scope=self._scope,
+            base=self._base,
+            persist=self._persist_task,
+            redactor=self._redactor,
+            shown=self._shown,
+            learn=self._shown_secrets.update,
+        )
 
     async def run(self) -> None:
         """Run, persist, publish."""
@@ -129,17 +146,30 @@ class CommandRun:
                 await asyncio.shield(self._cancelled())
             raise
         outcome = within_limits(outcome)
-        redactor = Redactor(self._secrets)
-        value = redactor.value(to_jsonable(outcome.value))
-        error = bounded(self._shown().value(outcome.error)) if outcome.error else None
-        result = await self._persist(value, ok=outcome.ok)
-        await self._publish(self._events(outcome, result, error))
+        value = self._redactor().value(to_jsonable(outcome.value))
+        name = self._name(None, self._offer.attempt)
+        result = await self._persist(name, value, self._storage, ok=outcome.ok)
+        if outcome.set or outcome.objects:
+            # They lie in the log, so not even another name lets a secret of the result in.
+            self._shown_secrets |= secret_values(to_jsonable(outcome.value))
+        await self._holding.append(
+            completion(
+                outcome,
+                self._base,
+                result=result,
+                attempt=self._offer.attempt,
+                shown=self._shown(),
+            )
+        )
         await self._logbook.close()
 
     async def _pipeline(self) -> PipelineOutcome:
         issued = self._offer.issued
         try:
             program, context, steps = await self._patiently(self._load)
+            progress = await self._patiently(self._recorded)
+        except LogError:
+            raise
         except NoetlError as failure:
             error = {
                 "kind": failure.code,
@@ -177,8 +207,16 @@ class CommandRun:
             context_for=self._context_for,
             iteration=self._loop_names,
             prepare=keychain.prepare,
+            record=self._records.write,
+            progress=progress,
         )
         return await pipeline.run()
+
+    async def _recorded(self) -> Progress | None:
+        """Where an earlier holder's pipeline stood; a first dispatch asks nobody (P19)."""
+        if not self._offer.recorded:
+            return None
+        return (await self._records.read(self._offer.recorded))[1]
 
     async def _load(self) -> tuple[Program, dict[str, Any], dict[str, Any]]:
         """The playbook and the values the command's templates read."""
@@ -214,7 +252,7 @@ class CommandRun:
         self,
         task: Task,
         attempt: int,
-        ordinal: int,
+        turn: int,
         timeout_s: float | None,
         names: Mapping[str, Any],
     ) -> ToolContext:
@@ -225,7 +263,7 @@ class CommandRun:
             step=self._step,
             task=task.label,
             attempt=attempt,
-            idempotency_key=f"{self._offer.issued.command_id}/{task.label}/{ordinal - attempt + 1}",
+            idempotency_key=f"{self._offer.issued.command_id}/{task.label}/{turn}",
             timeout_s=timeout_s,
             credential=self._credential,
             log=self._logbook.writer(task.label, attempt),
@@ -244,157 +282,45 @@ class CommandRun:
                 self._secrets.add(value)
         return credential
 
+    def _redactor(self) -> Redactor:
+        return Redactor(self._secrets)
+
     def _shown(self) -> Redactor:
         """For errors and prints; a result may pass a token on that the workload gave (P28)."""
         return Redactor(self._secrets | self._shown_secrets)
 
-    async def _persist(self, value: Any, *, ok: bool) -> dict[str, Any]:
+    def _name(self, task: str | None, attempt: int, version: int = 1) -> ResultName:
         issued = self._offer.issued
-        name = ResultName(
+        return ResultName(
             tenant=self._scope.tenant_id,
             project=issued.payload.get("project_id", "default"),
             execution_id=issued.execution_id,
-            step=self._step,
+            step=step_coordinate(self._step, task),
             frame=frame_coordinate(self._visit),
             row=self._iteration["index"] if self._iteration else 0,
-            attempt=self._offer.attempt,
-            version=1,
+            attempt=attempt,
+            version=version,
         )
+
+    async def _persist(
+        self, name: ResultName, value: Any, options: StorageOptions, *, ok: bool = True
+    ) -> dict[str, Any]:
         status: Status = "ok" if ok else "error"
         return await self._patiently(
             lambda: self._p.results.persist(
-                self._scope, name, value, status=status, options=self._storage
+                self._scope, name, value, status=status, options=options
             )
         )
 
-    def _events(
-        self, outcome: PipelineOutcome, result: dict[str, Any], error: dict[str, Any] | None
-    ) -> list[Event]:
-        base: dict[str, Any] = {"step": self._step, "visit": self._visit}
-        if self._iteration is not None:
-            base["index"] = self._iteration["index"]
-        if outcome.set or outcome.objects:
-            # They lie in the log, so not even another name lets a secret of the result in.
-            self._shown_secrets |= secret_values(to_jsonable(outcome.value))
-        shown = self._shown()
-        warnings = list(outcome.warnings)
-        wanted: list[tuple[EventType, dict[str, Any]]] = [
-            (
-                EventType.TASK_ATTEMPT_FAILED,
-                base
-                | {
-                    "task": failed.task,
-                    "attempt": failed.attempt,
-                    "delay_s": failed.delay_s,
-                    "error": bounded(shown.value(failed.error)),
-                },
-            )
-            for failed in outcome.failed_attempts[-ATTEMPTS_KEPT:]
-        ]
-        call = base | {"result": result, "attempt": self._offer.attempt, "runs": outcome.runs}
-        rows = count_rows(outcome.value)
-        if rows is not None:
-            call["rows"] = rows
-        if outcome.set:
-            given = to_jsonable(outcome.set)
-            kept = call["set"] = mask(shown.value(given))
-            lost = [key for key in given if kept.get(key) != given[key]]
-            warnings += [f"set {key} looks like a credential and is not kept" for key in lost]
-        if warnings:
-            call["warnings"] = shown.value(warnings)
-        objects = object_events(outcome.objects, base, result.get("reference"), shown)
-        if outcome.ok:
-            wanted += [(EventType.CALL_DONE, call), *objects, (EventType.COMMAND_COMPLETED, base)]
-        else:
-            wanted += [(EventType.CALL_ERROR, call | {"error": error}), *objects]
-            wanted.append((EventType.COMMAND_FAILED, base | {"error": error}))
-        return self._chain(wanted)
-
-    def _chain(self, wanted: list[tuple[EventType, dict[str, Any]]]) -> list[Event]:
-        issued = self._offer.issued
-        prev = self._offer.prev_event_id
-        events: list[Event] = []
-        now = self._p.clock.now_ms()
-        for kind, payload in wanted:
-            event = command_event(
-                kind,
-                payload,
-                scope=self._scope,
-                shard=self._offer.shard,
-                execution_id=issued.execution_id,
-                command_id=issued.command_id or "",
-                attempt=self._offer.attempt,
-                event_id=self._p.ids.mint(),
-                now_ms=now,
-                producer=self._me.producer,
-                prev_event_id=prev,
-                causation_id=issued.event_id,
-            )
-            prev = event.event_id
-            events.append(event)
-        return events
-
-    async def _publish(self, events: list[Event]) -> None:
-        """The work is done, so keep trying: only the log may say that it does not count."""
-        record = Record(events=tuple(events))
-        while True:
-            try:
-                await self._p.log.append(
-                    subject_of(self._offer), record, expected_version=self._offer.version
-                )
-                return
-            except LogUnavailableError as error:
-                _log.warning("completion of %s waits: %s", events[0].command_id, error)
-                await self._p.clock.sleep(0.5)
+    async def _persist_task(self, label: str, run: int, value: Any) -> dict[str, Any]:
+        """Each holder writes beside the ones before it: their bytes may differ (P17)."""
+        name = self._name(label, run, self._offer.attempt)
+        return await self._persist(name, value, NO_OPTIONS)
 
     async def _cancelled(self) -> None:
         await self._logbook.close()
-        events = self._chain(
-            [(EventType.COMMAND_CANCELLED, {"step": self._step, "visit": self._visit})]
-        )
+        ended = (EventType.COMMAND_CANCELLED, {"step": self._step, "visit": self._visit}, None)
         try:
-            await self._p.log.append(
-                subject_of(self._offer),
-                Record(events=tuple(events)),
-                expected_version=self._offer.version,
-            )
+            await self._holding.append([ended], once=True)
         except NoetlError as error:
-            _log.info("cancel of %s not recorded: %s", events[0].command_id, error)
-
-
-def subject_of(offer: Offer) -> str:
-    """The command's own subject."""
-    issued = offer.issued
-    scope = scope_of(issued.tenant_id, issued.organization_id)
-    return command_subject(offer.shard, scope, issued.execution_id, issued.command_id or "")
-
-
-def bounded(error: dict[str, Any]) -> dict[str, Any]:
-    """An error small enough for the log; what is too long is cut, its length is kept."""
-    small, _ = extract(to_jsonable(error), ERROR_BYTES_MAX)
-    return small if isinstance(small, dict) else {"message": str(small)}
-
-
-def within_limits(outcome: PipelineOutcome) -> PipelineOutcome:
-    """Refuse variables too large for the log; bodies belong in the step's result."""
-    size = len(canonical_json(to_jsonable(outcome.set))) if outcome.set else 0
-    if size <= SET_BYTES_MAX:
-        return outcome
-    error = {
-        "kind": "schema",
-        "code": "schema",
-        "retryable": False,
-        "message": f"the step's `set` holds {size} bytes, at most {SET_BYTES_MAX}; "
-        "leave large values in the step's result",
-    }
-    return replace(outcome, ok=False, error=error, set={})
-
-
-def count_rows(value: Any) -> int | None:
-    """How many rows a result holds, for people who watch; None when it holds none."""
-    if isinstance(value, dict):
-        count = value.get("row_count")
-        value = value.get("rows", count)
-        if isinstance(count, int):
-            return count
-    return len(value) if isinstance(value, list) else None
+            _log.info("cancel of %s not recorded: %s", self._offer.issued.command_id, error)

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from actors.deciding import ConductorPorts, Deciding
-from actors.dispatcher import Dispatcher
+from actors.dispatcher import Dispatcher, holds
 from actors.fleet import Fleet
 from actors.messages import CANCEL, Nudge, encode
 from noetl_ray.engine.fold import fold
@@ -176,7 +176,8 @@ class Conductor:
         if before is not None:
             for command_id, command in before.commands.items():
                 now = state.commands.get(command_id)
-                if now is None or (state.pending and now.version != command.version):
+                moved = now is not None and now.version != command.version
+                if now is None or (moved and not holds(state, now, command.worker_id)):
                     self._fleet.release(command.worker_id, command_id)
                 if now is None:
                     self._dispatcher.forget(command_id)

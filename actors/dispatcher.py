@@ -136,6 +136,7 @@ class Dispatcher:
             prev_event_id=command.last_event_id,
             lease_ms=self._lease_ms,
             sent_ms=self._clock.now_ms(),
+            recorded=command.recorded,
         )
         subject = offer_subject(state.shard, command.worker_id or "")
         await self._hints.send(subject, encode(offer))
@@ -286,3 +287,8 @@ def _returned(state: ExecutionState, command: CommandState) -> bool:
         for events in state.pending.values()
         for event in events
     )
+
+
+def holds(state: ExecutionState, command: CommandState, worker_id: str | None) -> bool:
+    """Whether a worker still has a command; a record of one of its tasks changes nothing."""
+    return command.worker_id == worker_id and not _returned(state, command)

@@ -33,6 +33,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     prev_event_id: int
     lease_ms: int
     sent_ms: int
+    recorded: int = 0
+    """Where the command's newest record of a task lies in the log; 0 when nothing is recorded."""
 
 
 class Announcement(msgspec.Struct, frozen=True, kw_only=True):

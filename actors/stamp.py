@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.clock import iso_utc
-from noetl_ray.events.envelope import Event, seal
+from noetl_ray.events.envelope import Event, PayloadRef, seal
 from noetl_ray.events.types import AggregateType, EventType
 from noetl_ray.results.redact import mask
 from noetl_ray.scope import DEFAULT, Scope
@@ -65,6 +65,7 @@ def command_event(
     producer: str,
     prev_event_id: int,
     causation_id: int | None = None,
+    payload_ref: PayloadRef | None = None,
 ) -> Event:
     """An event on a command's own subject; what a task says about an object is about that."""
     aggregate, name = AggregateType.COMMAND, f"command/{command_id}"
@@ -91,6 +92,7 @@ def command_event(
             idempotency_key=key,
             prev_event_id=prev_event_id,
             command_id=command_id,
+            payload_ref=payload_ref,
         )
     )
 

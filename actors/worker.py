@@ -14,7 +14,8 @@ import logging
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from actors.command_run import CommandRun, WorkerIdentity, WorkerPorts, subject_of
+from actors.command_run import CommandRun, WorkerIdentity, WorkerPorts
+from actors.holding import subject_of
 from actors.lease import LeaseLostError, WorkerLease
 from actors.messages import (
     CANCEL,
@@ -154,24 +155,30 @@ class Worker:
         offer = decode_offer(data)
         if offer.incarnation != self._lease.incarnation:
             return
-        key = (offer.issued.command_id or "", offer.version)
-        if key in self._seen:
+        command_id = offer.issued.command_id or ""
+        holding = (command_id, offer.attempt)
+        if holding in self._tasks or (command_id, offer.version) in self._seen:
+            # Our own record moves the version on, so a second hint may name one we know of first.
             return
-        self._seen[key] = None
+        self._see(command_id, offer.version)
+        task = asyncio.create_task(self._work(offer))
+        self._tasks[holding] = task
+        task.add_done_callback(lambda _t: self._ended(holding))
+
+    def _see(self, command_id: str, version: int) -> None:
+        """No offer at this version starts the command again."""
+        self._seen[command_id, version] = None
         while len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)
-        task = asyncio.create_task(self._work(offer, key))
-        self._tasks[key] = task
-        task.add_done_callback(lambda _t: self._ended(key))
 
-    def _ended(self, key: tuple[str, int]) -> None:
-        self._tasks.pop(key, None)
-        self._nudged.discard(key[0])
+    def _ended(self, holding: tuple[str, int]) -> None:
+        self._tasks.pop(holding, None)
+        self._nudged.discard(holding[0])
 
     async def _on_cancel(self, _subject: str, data: bytes) -> None:
         nudge = decode_nudge(data)
         prefix = f"{nudge.execution_id}-"
-        for (command_id, _), task in list(self._tasks.items()):
+        for (command_id, _attempt), task in list(self._tasks.items()):
             if command_id.startswith(prefix):
                 self._nudged.add(command_id)
                 task.cancel()
@@ -181,12 +188,21 @@ class Worker:
         if heard.incarnation == self._lease.incarnation:
             self._lease.heard(heard.sequence)
 
-    async def _work(self, offer: Offer, key: tuple[str, int]) -> None:
+    async def _work(self, offer: Offer) -> None:
+        command_id = offer.issued.command_id or ""
+        version = offer.version
+
+        def advanced(to: int) -> None:
+            nonlocal version
+            version = to
+            self._see(command_id, to)
+
         async with self._slots:
             try:
                 if self._p.clock.now_ms() - offer.sent_ms > OFFER_FRESH_MS:
                     await self._check_still_ours(offer)
-                await CommandRun(self._me, self._p, offer, self._lease, self._nudged).run()
+                run = CommandRun(self._me, self._p, offer, self._lease, self._nudged, advanced)
+                await run.run()
                 self._done += 1
             except VersionConflictError:
                 # The command was taken away or ended: our run is void, the log has the truth.
@@ -197,9 +213,10 @@ class Worker:
             except asyncio.CancelledError:
                 raise
             except Exception:
-                # Forget it, so that the conductor's next hint starts it anew.
-                self._seen.pop(key, None)
-                _log.exception("command %s broke", key[0])
+                # Forget its newest version, so that the conductor's next hint starts it anew, from
+                # what is recorded. Hints that were sent before that stay known.
+                self._seen.pop((command_id, version), None)
+                _log.exception("command %s broke", command_id)
 
     async def _check_still_ours(self, offer: Offer) -> None:
         last = await self._p.log.last(subject_of(offer))

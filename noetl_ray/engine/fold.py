@@ -22,7 +22,7 @@ from noetl_ray.engine.state import (
     StepState,
 )
 from noetl_ray.errors import InternalError
-from noetl_ray.events.types import AggregateType, EventType
+from noetl_ray.events.types import TASK_RECORDS, AggregateType, EventType
 from noetl_ray.wal.subjects import parse_event_subject
 
 if TYPE_CHECKING:
@@ -154,6 +154,8 @@ def _arrive(draft: ExecutionState, recorded: Recorded) -> None:
             facts.append(event)
         elif event.event_type in (EventType.COMMAND_CLAIMED, EventType.COMMAND_RELEASED):
             _change_holder(draft, event)
+        elif event.event_type in TASK_RECORDS:
+            _advance(draft, event, recorded.position)
     command = draft.commands.get(recorded.record.events[0].command_id or "")
     if command is not None:
         draft.commands[command.command_id] = msgspec.structs.replace(
@@ -260,7 +262,7 @@ def _change_holder(draft: ExecutionState, event: Event) -> None:
         return
     changes: dict[str, Any] = {"last_event_id": event.event_id}
     if event.event_type is EventType.COMMAND_RELEASED:
-        changes |= {"worker_id": None, "incarnation": None}
+        changes |= {"worker_id": None, "incarnation": None, "attempt": command.attempt + 1}
     else:
         changes |= {
             "worker_id": event.payload["worker_id"],
@@ -268,6 +270,15 @@ def _change_holder(draft: ExecutionState, event: Event) -> None:
             "attempt": int(event.payload.get("attempt", command.attempt)),
         }
     draft.commands[command.command_id] = msgspec.structs.replace(command, **changes)
+
+
+def _advance(draft: ExecutionState, event: Event, position: int) -> None:
+    """The holder of a command recorded how far its pipeline is."""
+    command = draft.commands.get(event.command_id or "")
+    if command is not None:
+        draft.commands[command.command_id] = msgspec.structs.replace(
+            command, last_event_id=event.event_id, recorded=position
+        )
 
 
 def _enter(draft: ExecutionState, event: Event) -> None:

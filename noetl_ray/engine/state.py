@@ -58,6 +58,8 @@ class CommandState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     attempt: int = 1
     worker_id: str | None = None
     incarnation: str | None = None
+    recorded: int = 0
+    """Where the newest record of its pipeline lies, 0 when there is none (P18)."""
 
 
 class LoopState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

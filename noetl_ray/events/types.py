@@ -98,6 +98,9 @@ COMMAND_TERMINAL = frozenset(
 )
 """Exactly one of these ends a command."""
 
+TASK_RECORDS = frozenset({EventType.TASK_DONE, EventType.TASK_FAILED})
+"""Where a pipeline stands, on its command's subject; a later holder goes on from there (P18)."""
+
 RESULT_BEARING = frozenset(
     {
         EventType.CALL_DONE,
@@ -127,6 +130,8 @@ REQUIRED_PAYLOAD: dict[EventType, tuple[str, ...]] = {
     EventType.CALL_DONE: ("step", "visit", "result"),
     EventType.CALL_ERROR: ("step", "visit", "result", "error"),
     EventType.COMMAND_FAILED: ("error",),
+    EventType.TASK_DONE: ("step", "visit", "task", "next"),
+    EventType.TASK_FAILED: ("step", "visit", "task", "next", "error"),
     EventType.BUSINESS_OBJECT_RECORDED: ("type", "id"),
     EventType.WORKER_JOINED: ("worker_id", "incarnation", "slots"),
     EventType.WORKER_LEFT: ("worker_id", "incarnation"),
@@ -145,6 +150,8 @@ NEEDS_COMMAND_ID = frozenset(
         EventType.COMMAND_CANCELLED,
         EventType.CALL_DONE,
         EventType.CALL_ERROR,
+        EventType.TASK_DONE,
+        EventType.TASK_FAILED,
     }
 )
 """Events that are lost without the command they speak of (ENV-13)."""

@@ -7,14 +7,14 @@ work it speaks of is done and must not be done again for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.errors import TemplateError
 from noetl_ray.events.canonical import canonical_json, to_jsonable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from noetl_ray.dsl.model import Task
     from noetl_ray.dsl.template import Templates
@@ -68,6 +68,14 @@ class ObjectNotes:
                     return ()
         self._kept.pop()
         return (f"business object of {task.label}: too many in one command; this is not kept",)
+
+    def told(self) -> list[dict[str, Any]]:
+        """What is kept, as data for the record of a pipeline."""
+        return [asdict(each) for each in self._kept]
+
+    def restore(self, told: Sequence[Mapping[str, Any]]) -> None:
+        """Go on from what was recorded."""
+        self._kept = [BusinessObject(**each) for each in told]
 
     @property
     def kept(self) -> tuple[BusinessObject, ...]:

@@ -1,88 +1,47 @@
 """Runs the tasks of one step: render, tool, envelope, policy. It knows nothing of the log.
 
-Owns the locals of section 6 (`output`, `_prev`, labels, `results`), the scopes of `set` (section 8)
-and the order in which policy rules act. What a task printed, how results are stored and who is told
-is the worker's.
+Owns the order in which tasks run and policy rules act. Before a task follows one that has side
+effects, `record` is told where the pipeline stands (P18); a pipeline made with such a `Progress`
+goes on from there. How that is stored, what a task printed and who is told is the worker's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from noetl_ray.dsl.model import Rule, Step, Task
-from noetl_ray.engine.fold import assign
-from noetl_ray.engine.names import Names, step_value
 from noetl_ray.errors import LogError, NoetlError, TemplateError, ToolError
-from noetl_ray.tools.business_object import BusinessObject, ObjectNotes
 from noetl_ray.tools.keychain import Prepare, was_refused
 from noetl_ray.tools.limits import after_retry_after
+from noetl_ray.tools.locals import Locals, Progress
+from noetl_ray.tools.outcome import FailedAttempt, Output, PipelineOutcome, error_of, tool_error
 from noetl_ray.tools.port import ToolContext
 
 if TYPE_CHECKING:
     from noetl_ray.clock import Clock
+    from noetl_ray.dsl.model import Rule, Step, Task
     from noetl_ray.dsl.template import Templates
+    from noetl_ray.engine.names import Names
     from noetl_ray.tools.registry import ToolRegistry
 
 TASK_RUNS_MAX = 1_000_000
 """A pipeline that jumps for ever is ended here."""
 
-WARNINGS_MAX = 20
 _COERCED_KEYS = frozenset({"input", "args", "params", "payload", "json", "data", "form"})
 _ENVELOPE_KEYS = ("http", "pg", "py")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedAttempt:
-    """A task run that a policy answered with a retry."""
+ContextFactory = Callable[
+    ["Task", int, int, float | None, Mapping[str, Any]], Awaitable[ToolContext]
+]
+"""``(task, attempt, turn, timeout, names) -> ToolContext``.
 
-    task: str
-    attempt: int
-    error: dict[str, Any]
-    delay_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineOutcome:
-    """How a pipeline ended. ``set`` holds what its policies wrote to the execution's variables."""
-
-    ok: bool
-    value: Any
-    error: dict[str, Any] | None = None
-    set: dict[str, Any] = field(default_factory=dict)
-    failed_attempts: tuple[FailedAttempt, ...] = ()
-    runs: int = 0
-    warnings: tuple[str, ...] = ()
-    """Values of a `set` that could not be rendered and were left out (section 8)."""
-    objects: tuple[BusinessObject, ...] = ()
-
-
-ContextFactory = Callable[[Task, int, int, float | None, Mapping[str, Any]], Awaitable[ToolContext]]
-"""``(task, attempt, run ordinal, timeout, names) -> ToolContext``.
-
-Raises LogError to stop before an outside call.
+A turn is one visit of a task, however many attempts it takes. Raises LogError to stop before an
+outside call.
 """
 
-
-class Output(dict[str, Any]):
-    """The envelope of section 6; a field it lacks is looked up in the task's own result."""
-
-    def __missing__(self, key: str) -> Any:
-        """Fall through to the result."""
-        data = self.get("data")
-        if key in ("response", "result"):
-            return data
-        if isinstance(data, dict) and key in data:
-            return data[key]
-        raise KeyError(key)
-
-    def __contains__(self, key: object) -> bool:
-        """Present when a lookup would find it."""
-        if dict.__contains__(self, key) or key in ("response", "result"):
-            return True
-        data = dict.get(self, "data")
-        return isinstance(data, dict) and key in data
+Recorder = Callable[[Progress], Awaitable[None]]
+"""Makes a pipeline's progress durable; raises LogError when the command is no longer ours."""
 
 
 class Pipeline:
@@ -100,68 +59,112 @@ class Pipeline:
         context_for: ContextFactory,
         iteration: Mapping[str, Any] | None = None,
         prepare: Prepare | None = None,
+        record: Recorder | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self._step = step
-        self._ctx = ctx
         self._registry = registry
         self._templates = templates
         self._clock = clock
         self._context_for = context_for
         self._prepare = prepare
-        self._names = names
-        self._loop: Mapping[str, Any] = iteration or {}
-        self._iter: dict[str, Any] = dict(self._loop.get("iter", {}))
-        self._written: dict[str, Any] = {}
-        self._labels: dict[str, Any] = {}
-        self._own: dict[str, Any] = {}
-        self._prev: Any = None
-        self._output: Output | None = None
-        self._given: dict[str, Any] = {}
+        self._record = record
+        self._locals = Locals(names, ctx, templates, iteration)
         self._failed_attempts: list[FailedAttempt] = []
-        self._warnings: list[str] = []
-        self._objects = ObjectNotes()
+        self._index = 0
+        self._attempt = 1
         self._runs = 0
+        self._turns = 1
+        if progress is not None:
+            self._locals.restore(progress)
+            self._index = progress.index
+            self._attempt = progress.attempt
+            self._runs = progress.runs
+            self._turns = progress.turns
 
     async def run(self) -> PipelineOutcome:
         """Run to the end, a break or a failure."""
         tasks = self._step.tasks
-        index = 0
-        attempt = 1
-        while index < len(tasks):
+        while self._index < len(tasks):
             if self._runs >= TASK_RUNS_MAX:
-                return self._outcome(_error("unknown", f"more than {TASK_RUNS_MAX} task runs"))
-            task = tasks[index]
-            output = await self._run_task(task, attempt)
+                return self._outcome(error_of("unknown", f"more than {TASK_RUNS_MAX} task runs"))
+            task = tasks[self._index]
+            output = await self._run_task(task)
             try:
                 rule = self._matching(task, output)
                 action = rule.do if rule else ("fail" if output["error"] else "continue")
                 if rule is not None:
-                    self._apply_set(task, rule.set, output, coerce_output=False)
+                    self._locals.apply_set(task, rule.set, output, of_task=False)
                 if action == "retry" and rule is not None:
-                    delay = self._retry_delay(rule, attempt)
-                    if delay is None:
-                        return self._outcome(
-                            output["error"] or _error("unknown", "attempts used up")
-                        )
-                    self._note_retry(task, attempt, output, delay)
-                    if delay > 0:
-                        await self._clock.sleep(delay)
-                    attempt += 1
+                    if not await self._retried(task, rule, output):
+                        failure = output["error"] or error_of("unknown", "attempts used up")
+                        return self._outcome(failure)
                     continue
-                following = self._target(index, rule) if rule and action == "jump" else index + 1
+                jumps = rule is not None and action == "jump"
+                following = self._target(rule) if rule and jumps else self._index + 1
             except TemplateError as error:
-                return self._outcome(_error("template", error.message, task=task.label))
-            attempt = 1
+                return self._outcome(error_of("template", error.message, task=task.label))
             if action == "fail":
-                failure = output["error"] or _error("unknown", "failed by policy", task=task.label)
+                failure = output["error"] or error_of(
+                    "unknown", "failed by policy", task=task.label
+                )
                 return self._outcome(failure)
-            self._note_object(task, output)
+            self._locals.note_object(task, output)
             if action == "break":
                 break
-            index = following
+            await self._go_on(task, following)
         return self._outcome(None)
 
-    async def _run_task(self, task: Task, attempt: int) -> Output:
+    async def _go_on(self, task: Task, following: int) -> None:
+        """To the next task; where one had side effects, not before that is recorded (P18)."""
+        self._index, self._attempt = following, 1
+        self._turns += 1
+        if self._record is None or following >= len(self._step.tasks):
+            # After the last task the completion follows at once.
+            return
+        if self._has_side_effects(task):
+            await self._record(self._progress())
+
+    def _has_side_effects(self, task: Task) -> bool:
+        """What the task says of itself, else what its kind says (P20)."""
+        if task.side_effects is not None:
+            return task.side_effects
+        try:
+            return self._registry.side_effects(task.kind)
+        except ToolError:
+            # There is no such tool, so nothing has happened.
+            return False
+
+    def _progress(self) -> Progress:
+        made = self._locals.progress(
+            index=self._index,
+            attempt=self._attempt,
+            runs=self._runs,
+            turns=self._turns,
+            failed_attempts=tuple(self._failed_attempts),
+        )
+        self._failed_attempts = []
+        return made
+
+    async def _retried(self, task: Task, rule: Rule, output: Output) -> bool:
+        """Wait for the next attempt; False when there is none left."""
+        delay = self._retry_delay(rule)
+        if delay is None:
+            return False
+        self._failed_attempts.append(
+            FailedAttempt(
+                task=task.label,
+                attempt=self._attempt,
+                error=output["error"] or error_of("unknown", "retried by policy"),
+                delay_s=delay,
+            )
+        )
+        if delay > 0:
+            await self._clock.sleep(delay)
+        self._attempt += 1
+        return True
+
+    async def _run_task(self, task: Task) -> Output:
         """One run of one task; an error becomes part of the envelope."""
         self._runs += 1
         started = self._clock.monotonic()
@@ -170,43 +173,44 @@ class Pipeline:
         meta: dict[str, Any] = {}
         meta_key = ""
         ref: dict[str, Any] | None = None
-        self._given = {}
+        self._locals.given = {}
         try:
             tool = self._registry.get(task.kind)
             meta_key = tool.meta_key
             if self._prepare is not None:
-                await self._prepare(
-                    task, self._step, refused=attempt > 1 and was_refused(self._output)
-                )
-            locals_ = self._locals(task, attempt)
+                refused = self._attempt > 1 and was_refused(self._locals.output)
+                await self._prepare(task, self._step, refused=refused)
+            locals_ = self._locals.of(task, self._attempt)
             config, timeout = self._render(task, locals_)
-            names = self._names.with_locals(locals_)
-            context = await self._context_for(task, attempt, self._runs, timeout, names)
+            names = self._locals.names(locals_)
+            context = await self._context_for(task, self._attempt, self._turns, timeout, names)
             result = await tool.run(config, context)
             data, meta, ref = result.data, result.meta, result.ref
         except ToolError as failure:
             data = failure.data
-            error = _tool_error(failure, task.label)
+            error = tool_error(failure, task.label)
         except TemplateError as failure:
-            error = _error("template", failure.message, task=task.label, template=failure.template)
+            error = error_of(
+                "template", failure.message, task=task.label, template=failure.template
+            )
         except LogError:
             # Whether this run may touch the world is not the playbook's business.
             raise
         except NoetlError as failure:
-            error = _error(
+            error = error_of(
                 failure.code, failure.message, task=task.label, retryable=failure.retryable
             )
         except Exception as failure:
             # A tool that breaks its own contract fails its task; left alone it would be offered,
             # and act on the world, again and again.
-            error = _error("unknown", f"{type(failure).__name__}: {failure}", task=task.label)
+            error = error_of("unknown", f"{type(failure).__name__}: {failure}", task=task.label)
         output = Output(
             status="error" if error else "ok",
             data=data,
             error=error,
             ref=ref,
             meta={
-                "attempt": attempt,
+                "attempt": self._attempt,
                 "duration_ms": round((self._clock.monotonic() - started) * 1000, 3),
             },
         )
@@ -214,18 +218,14 @@ class Pipeline:
             output[key] = meta if key == meta_key else {}
         if error and meta_key:
             output[meta_key] = dict(error)
-        self._output = output
-        if not error:
-            self._prev = data
-            self._labels[task.label] = step_value(data)
-        if task.set:
-            self._apply_set(task, task.set, output, coerce_output=True)
+        self._locals.note(task, output)
+        self._locals.apply_set(task, task.set, output, of_task=True)
         return output
 
     def _render(self, task: Task, locals_: dict[str, Any]) -> tuple[dict[str, Any], float | None]:
-        names = self._names.with_locals(locals_)
+        names = self._locals.names(locals_)
         given = self._templates.value({**task.input, **self._step.input}, names, coerce=True)
-        self._given = given
+        self._locals.given = given
         locals_.update(given)
         locals_["input"] = locals_["args"] = given
         text_keys = self._registry.get(task.kind).text_keys
@@ -253,82 +253,31 @@ class Pipeline:
             return [self._text(item, names) for item in value]
         return value
 
-    def _locals(self, task: Task, attempt: int) -> dict[str, Any]:
-        locals_: dict[str, Any] = {
-            **self._loop,
-            **self._labels,
-            **self._own,
-            "results": self._labels,
-            "_prev": self._prev,
-            "_task": task.label,
-            "_attempt": attempt,
-        }
-        if self._iter:
-            locals_["iter"] = self._iter
-        if self._output is not None:
-            locals_["output"] = locals_["outcome"] = self._output
-        return locals_
-
-    def _after(self, task: Task, output: Output, shown: Any) -> Mapping[str, Any]:
-        """What templates can name once a task has run; ``shown`` is what `output` means there."""
-        locals_ = self._locals(task, output["meta"]["attempt"]) | self._given
-        return self._names.with_locals(locals_ | {"output": shown, "outcome": shown})
-
     def _matching(self, task: Task, output: Output) -> Rule | None:
         if not task.rules:
             return None
-        names = self._after(task, output, output)
+        names = self._locals.judging(task, output, output)
         for rule in task.rules:
             if rule.when is None or self._templates.truth(rule.when, names):
                 return rule
         return None
 
-    def _apply_set(
-        self, task: Task, wanted: Mapping[str, Any], output: Output, *, coerce_output: bool
-    ) -> None:
-        """Write a `set` of a rule or a task; all its values are rendered before any is written."""
-        if not wanted:
-            return
-        shown: Any = step_value(output["data"]) if coerce_output else output
-        names = self._after(task, output, shown)
-        values: dict[str, Any] = {}
-        for key, template in wanted.items():
-            try:
-                values[key] = self._templates.value(template, names, coerce=True)
-            except TemplateError as error:
-                self._warnings.append(f"set {key} of {task.label}: {error.message}"[:300])
-        for key, value in values.items():
-            scope, _, rest = key.partition(".")
-            if scope == "iter" and rest:
-                assign(self._iter, rest, value)
-            elif coerce_output and not rest:
-                self._own[key] = value
-            else:
-                plain = rest if scope in ("ctx", "step") and rest else key
-                assign(self._ctx, plain, value)
-                self._written[plain] = value
-
-    def _note_object(self, task: Task, output: Output) -> None:
-        """Keep what an accepted run says its result is about; `output` is that result."""
-        if task.business_object is not None and not output["error"]:
-            names = self._after(task, output, step_value(output["data"]))
-            self._warnings += self._objects.note(task, self._templates, names)
-
-    def _retry_delay(self, rule: Rule, attempt: int) -> float | None:
+    def _retry_delay(self, rule: Rule) -> float | None:
         """Seconds before the next run; None when the attempts are used up."""
-        names = self._names.with_locals({"output": self._output, "outcome": self._output})
+        output = self._locals.output
+        names = self._locals.names({"output": output, "outcome": output})
         attempts = self._number(rule.attempts, names, default=3)
-        if attempt >= attempts:
+        if self._attempt >= attempts:
             return None
         delay = self._number(rule.delay, names, default=0.0)
         match rule.backoff:
             case "none":
                 delay = 0.0
             case "linear":
-                delay *= attempt
+                delay *= self._attempt
             case "exponential":
-                delay *= 2 ** (attempt - 1)
-        return after_retry_after(delay, self._output["error"] if self._output else None)
+                delay *= 2 ** (self._attempt - 1)
+        return after_retry_after(delay, output["error"] if output else None)
 
     def _number(self, value: Any, names: Mapping[str, Any], *, default: float) -> float:
         if value is None:
@@ -340,19 +289,9 @@ class Pipeline:
             msg = f"{rendered!r} is not a number"
             raise TemplateError(msg, str(value)) from None
 
-    def _note_retry(self, task: Task, attempt: int, output: Output, delay: float) -> None:
-        self._failed_attempts.append(
-            FailedAttempt(
-                task=task.label,
-                attempt=attempt,
-                error=output["error"] or _error("unknown", "retried by policy"),
-                delay_s=delay,
-            )
-        )
-
-    def _target(self, index: int, rule: Rule) -> int:
+    def _target(self, rule: Rule) -> int:
         if rule.to in ("previous", "prev"):
-            return max(index - 1, 0)
+            return max(self._index - 1, 0)
         for position, task in enumerate(self._step.tasks):
             if task.label == rule.to:
                 return position
@@ -360,14 +299,15 @@ class Pipeline:
         raise TemplateError(msg, str(rule.to))
 
     def _outcome(self, error: dict[str, Any] | None) -> PipelineOutcome:
+        found = self._locals
         value: Any
         if len(self._step.tasks) == 1:
-            value = self._output["data"] if self._output else None
+            value = found.output["data"] if found.output else None
         else:
-            last = self._prev if isinstance(self._prev, dict) else {}
+            last = found.prev if isinstance(found.prev, dict) else {}
             plain = {
                 key: dict(item) if isinstance(item, dict) else item
-                for key, item in self._labels.items()
+                for key, item in found.values.items()
             }
             value = {**plain, "results": plain, **last}
         if error is not None:
@@ -376,24 +316,9 @@ class Pipeline:
             ok=error is None,
             value=value,
             error=error,
-            set=self._written,
+            set=found.written,
             failed_attempts=tuple(self._failed_attempts),
             runs=self._runs,
-            warnings=tuple(self._warnings[-WARNINGS_MAX:]),
-            objects=self._objects.kept,
+            warnings=found.warnings,
+            objects=found.objects,
         )
-
-
-def _error(kind: str, message: str, **more: Any) -> dict[str, Any]:
-    return {"kind": kind, "retryable": False, "code": kind, "message": message, **more}
-
-
-def _tool_error(failure: ToolError, task: str) -> dict[str, Any]:
-    return {
-        "kind": failure.kind,
-        "retryable": failure.retryable,
-        "code": failure.details.get("code", failure.kind),
-        "message": failure.message,
-        "task": task,
-        **failure.details,
-    }

@@ -36,8 +36,10 @@ def _step(rng: random.Random, names: list[str], index: int) -> dict[str, Any]:
         pass  # no tool: it only routes
     elif fate < 0.3:
         step["tool"] = {"kind": "noop", "result": {"n": rng.randint(0, 9)}}
-    else:
+    elif fate < 0.65:
         step["tool"] = _effect(rng)
+    else:
+        step["tool"] = _pipeline(rng)
     if "tool" in step and rng.random() < 0.25:
         step["loop"] = _loop(rng)
     elif "tool" in step and rng.random() < 0.4:
@@ -58,6 +60,46 @@ def _loop(rng: random.Random) -> dict[str, Any]:
     if spec["mode"] == "parallel":
         spec["max_in_flight"] = rng.choice([1, 2, "{{ 1 + workload.limit }}"])
     return {"in": items, "iterator": "row", "spec": spec}
+
+
+def _pipeline(rng: random.Random) -> list[dict[str, Any]]:
+    """Two to four tasks: effects that build on each other, a turn back, one that is harmless."""
+    tasks: list[dict[str, Any]] = []
+    for index in range(rng.randint(2, 4)):
+        chance = rng.random()
+        if chance < 0.25:
+            task: dict[str, Any] = {"kind": "noop", "result": {"n": rng.randint(0, 9)}}
+        else:
+            task = _effect(rng)
+            if chance > 0.85:
+                task["side_effects"] = False
+        if index and rng.random() < 0.5:
+            task["set"] = {f"ctx.sum{index}": "{{ (output.n | default(0)) + (t0.n | default(0)) }}"}
+        tasks.append({"name": f"t{index}", **task})
+    if rng.random() < 0.4:
+        again = {
+            "when": "{{ iter.turns | default(0) < 2 }}",
+            "then": {
+                "do": "jump",
+                "to": f"t{rng.randrange(len(tasks))}",
+                "set": {"iter.turns": "{{ (iter.turns | default(0)) + 1 }}"},
+            },
+        }
+        tasks.append(
+            {
+                "name": "turn",
+                "kind": rng.choice(["noop", "http"]),
+                "url": "effect",
+                "value": {"n": 1},
+                "result": {"n": 1},
+                "spec": {"policy": {"rules": [again]}},
+            }
+        )
+    if rng.random() < 0.3:
+        tasks[0].setdefault("spec", {}).setdefault("policy", {}).setdefault("rules", []).append(
+            {"when": "{{ output.status == 'error' }}", "then": {"do": "continue"}}
+        )
+    return tasks
 
 
 def _effect(rng: random.Random) -> dict[str, Any]:

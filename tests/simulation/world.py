@@ -25,7 +25,7 @@ from noetl_ray.credentials.memory import MemoryCredentials
 from noetl_ray.dsl.template import Templates
 from noetl_ray.errors import LogUnavailableError, StoreUnavailableError, ToolError
 from noetl_ray.events.envelope import Record
-from noetl_ray.events.types import COMMAND_TERMINAL
+from noetl_ray.events.types import COMMAND_TERMINAL, TASK_RECORDS
 from noetl_ray.hints.memory import MemoryHints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.locator.keys import Placement
@@ -39,6 +39,7 @@ from noetl_ray.tools.noop import NoopTool
 from noetl_ray.tools.port import ToolContext, ToolResult
 from noetl_ray.tools.registry import ToolRegistry
 from noetl_ray.wal.memory import MemoryLog
+from noetl_ray.wal.subjects import token
 from noetl_ray.wal.tasklog_memory import MemoryTaskLog
 from placement.offer import Place
 
@@ -314,16 +315,19 @@ class World:
         It must not if its completion is already in the log (invariant 2).
         """
         self.effects[context.idempotency_key] += 1
-        command_id = context.idempotency_key.split("/")[0]
+        command_id, task, turn = context.idempotency_key.split("/")
         for subject, positions in self.log._subjects.items():
-            if not subject.endswith(f".cmd-{command_id}"):
+            if not subject.endswith(f".cmd-{token(command_id)}"):
                 continue
             for position in positions:
                 recorded = self.log._at(position)
-                if recorded and any(
-                    e.event_type in COMMAND_TERMINAL for e in recorded.record.events
-                ):
-                    self.violations.append(f"{command_id} ran again after its completion")
+                for event in recorded.record.events if recorded else ():
+                    if event.event_type in COMMAND_TERMINAL:
+                        self.violations.append(f"{command_id} ran again after its completion")
+                    elif event.event_type in TASK_RECORDS and (
+                        (event.payload["task"], str(event.payload["turn"])) == (task, turn)
+                    ):
+                        self.violations.append(f"{task} of {command_id} ran again after its record")
 
     async def settle(self, execution_ids: list[int], *, within_s: float) -> bool:
         """Wait until all executions have ended, by the log."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.command_run import SET_BYTES_MAX, count_rows
+from actors.completion import SET_BYTES_MAX, count_rows
 from noetl_ray.errors import LogUnavailableError, StoreUnavailableError, ToolError
 from noetl_ray.events.types import EventType
 from tests.unit.actors.rig import ONE, Rig, simulated

@@ -13,7 +13,8 @@ from noetl_ray.errors import LogUnavailableError, NotFoundError, ToolError
 from noetl_ray.testing.simloop import SimClock, run_simulated
 from noetl_ray.tools import pipeline as module
 from noetl_ray.tools.noop import NoopTool
-from noetl_ray.tools.pipeline import Output, Pipeline, PipelineOutcome
+from noetl_ray.tools.outcome import Output, PipelineOutcome
+from noetl_ray.tools.pipeline import Pipeline
 from noetl_ray.tools.port import ToolContext, ToolResult
 from noetl_ray.tools.registry import ToolRegistry
 
@@ -77,9 +78,7 @@ def run(
         bag = {} if ctx is None else ctx
         names = Names(TEMPLATES, execution_id=7, workload=workload or {}, ctx=bag, steps={}, env={})
 
-        async def context_for(
-            task: Any, attempt: int, ordinal: int, timeout: Any, seen: Any
-        ) -> Any:
+        async def context_for(task: Any, attempt: int, turn: int, timeout: Any, seen: Any) -> Any:
             if refuse is not None:
                 raise refuse
             return ToolContext(
@@ -87,7 +86,7 @@ def run(
                 step="s",
                 task=task.label,
                 attempt=attempt,
-                idempotency_key=f"{task.label}/{ordinal - attempt + 1}",
+                idempotency_key=f"{task.label}/{turn}",
                 timeout_s=timeout,
                 credential=_no_credential,
                 log=lambda _stream, _line: None,
