@@ -47,6 +47,7 @@ def build() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     _setup_verbs(verbs)
     _run_verbs(verbs)
+    _catalog_verbs(verbs)
     _inspect_verbs(verbs)
     _credential_verbs(verbs)
     return parser
@@ -139,7 +140,12 @@ def _run_verbs(verbs: _Verbs) -> None:
         "noetl-ray submit playbook.yaml --workload day.yaml --idempotency-key 2026-01-31",
     )
     for parser in (run, submit):
-        parser.add_argument("playbook", metavar="PLAYBOOK", help="file, or - for stdin")
+        parser.add_argument(
+            "playbook",
+            metavar="PLAYBOOK",
+            help="file, - for stdin, or PATH[@VERSION] in the catalog",
+        )
+        _version_option(parser)
         parser.add_argument(
             "--set",
             dest="sets",
@@ -156,12 +162,62 @@ def _run_verbs(verbs: _Verbs) -> None:
         )
 
 
+def _catalog_verbs(verbs: _Verbs) -> None:
+    register = _verb(
+        verbs,
+        "register",
+        "keep playbooks in the catalog, as new versions of their paths",
+        "noetl-ray register playbook.yaml playbooks/",
+    )
+    register.add_argument(
+        "files", nargs="+", metavar="FILE", help="files, - for stdin, or folders with playbooks"
+    )
+    example = "noetl-ray catalog show examples/hello@2"
+    catalog = _verb(verbs, "catalog", "the registered playbooks and their versions", example)
+    actions = catalog.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = _verb(
+        actions,
+        "list",
+        "the newest version of each path, or the versions of one",
+        "noetl-ray catalog list examples/hello",
+    )
+    listing.add_argument("path", nargs="?", metavar="PATH", help="only of this path, all versions")
+    listing.add_argument("--limit", type=_count, default=100, metavar="N", help="default 100")
+    show = _verb(actions, "show", "the text of a version, the newest by default", example)
+    show.add_argument("path", metavar="PATH", help="PATH or PATH@VERSION")
+    _version_option(show)
+    diff = _verb(
+        actions,
+        "diff",
+        "what changed between two versions, or between a version and a file",
+        "noetl-ray catalog diff examples/hello@1 examples/hello@3",
+    )
+    diff.add_argument("path", metavar="PATH", help="PATH, or PATH@VERSION to begin with")
+    diff.add_argument(
+        "other",
+        nargs="?",
+        metavar="OTHER",
+        help="PATH@VERSION or a file; without it the newest version",
+    )
+
+
+def _version_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--version",
+        dest="playbook_version",
+        type=_count,
+        metavar="N",
+        help="version in the catalog; the default is the newest",
+    )
+
+
 def _inspect_verbs(verbs: _Verbs) -> None:
     listing = _verb(
         verbs, "list", "executions, newest first", "noetl-ray list --status FAILED --limit 10"
     )
     listing.add_argument("--status", metavar="STATUS", help="only these, e.g. RUNNING")
     listing.add_argument("--path", metavar="PATH", help="only of this playbook path")
+    listing.add_argument("--parent", type=_execution_id, metavar="ID", help="only its children")
     listing.add_argument("--limit", type=_count, default=20, metavar="N", help="default 20")
     for name, text in (
         ("status", "one execution: its steps and errors"),
@@ -185,6 +241,16 @@ def _inspect_verbs(verbs: _Verbs) -> None:
     result = _verb(verbs, "result", "what a step gave", "noetl-ray result 123 load")
     result.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
     result.add_argument("step", metavar="STEP", help="step name")
+    objects = _verb(
+        verbs,
+        "objects",
+        "the business objects that results are about, or the history of one",
+        "noetl-ray objects order 1042",
+    )
+    objects.add_argument("object_type", nargs="?", metavar="TYPE", help="only of this type")
+    objects.add_argument("object_id", nargs="?", metavar="ID", help="this one, with its history")
+    objects.add_argument("--status", metavar="STATUS", help="only with this status")
+    objects.add_argument("--limit", type=_count, default=100, metavar="N", help="default 100")
 
 
 def _credential_verbs(verbs: _Verbs) -> None:

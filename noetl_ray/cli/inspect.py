@@ -23,12 +23,18 @@ if TYPE_CHECKING:
     from noetl_ray.client import Client
 
 
+CHILDREN_MAX = 50
+"""Children a status shows, newest first; `list --parent` has the rest."""
+
+
 def list_executions(context: Context) -> int:
     """Executions, newest first."""
     args = context.args
     found = ask(
         context,
-        lambda client: client.executions(status=args.status, path=args.path, limit=args.limit),
+        lambda client: client.executions(
+            status=args.status, path=args.path, parent=args.parent, limit=args.limit
+        ),
     )
     rows = [plain(each) for each in found]
     if context.json:
@@ -42,8 +48,20 @@ def list_executions(context: Context) -> int:
 
 
 def status(context: Context) -> int:
-    """One execution."""
-    found = plain(ask(context, lambda client: client.execution(context.args.id)))
+    """One execution, and those it asked for."""
+    own = context.args.id
+
+    async def look(client: Client) -> tuple[Any, list[Any]]:
+        found = await client.execution(own)
+        return found, await client.executions(parent=own, limit=CHILDREN_MAX)
+
+    execution, children = ask(context, look)
+    found = plain(execution)
+    if children:
+        found["children"] = [
+            {key: row[key] for key in ("execution_id", "path", "status", "started_at", "ended_at")}
+            for row in map(plain, children)
+        ]
     if context.json:
         context.emit(found)
     else:

@@ -93,6 +93,10 @@ def status_view(status: Mapping[str, Any], elapsed_s: float | None = None) -> Re
                 Text(cut(error_text(step.get("error")) or rows_text(step))),
             )
         parts.append(table)
+    if status.get("parent_execution_id"):
+        parts.append(Text(f"child of {status['parent_execution_id']}", style="dim"))
+    if status.get("children"):
+        parts += [Text("children:"), executions_table(status["children"])]
     counters = counters_text(status)
     if counters:
         parts.append(Text(counters, style="dim"))

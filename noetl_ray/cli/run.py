@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from rich.live import Live
 
+from noetl_ray.cli.catalog import is_file_name, named
 from noetl_ray.cli.context import (
     COMPLETED,
     FAILED,
@@ -51,17 +52,17 @@ OUTAGE_MAX_S = 30.0
 
 def run(context: Context) -> int:
     """Submit and wait; start a set for it when none is up."""
-    text = checked_playbook(context)
+    playbook = _playbook(context)
     workload = workload_of(context.args)
     with started_gateway(context) as gateway:
-        return asyncio.run(_run(context, gateway, text, workload))
+        return asyncio.run(_run(context, gateway, playbook, workload))
 
 
 def submit(context: Context) -> int:
     """Submit and return with the id."""
-    text = checked_playbook(context)
+    playbook = _playbook(context)
     workload = workload_of(context.args)
-    execution_id = ask(context, lambda client: _submit(context, client, text, workload))
+    execution_id = ask(context, lambda client: _submit(context, client, playbook, workload))
     if context.json:
         context.emit({"execution_id": str(execution_id)})
     else:
@@ -137,12 +138,26 @@ async def submit_and_watch(
             return await watcher.watch()
 
 
-async def _run(context: Context, gateway: Gateway, text: str, workload: dict[str, Any]) -> int:
+def _playbook(context: Context) -> dict[str, Any]:
+    """What to submit: the text of a file, checked, or a path and version of the catalog."""
+    args = context.args
+    if not is_file_name(args.playbook):
+        wanted = named(args.playbook, args.playbook_version)
+        return {"path": wanted.path, "version": wanted.version}
+    if args.playbook_version is not None:
+        msg = f"--version is for paths of the catalog, and {args.playbook} is a file"
+        raise UsageError(msg)
+    return {"playbook": checked_playbook(context)}
+
+
+async def _run(
+    context: Context, gateway: Gateway, playbook: dict[str, Any], workload: dict[str, Any]
+) -> int:
     async with open_client(context, gateway) as client:
         code, status = await submit_and_watch(
             context,
             client,
-            _submit(context, client, text, workload),
+            _submit(context, client, playbook, workload),
             timeout_s=context.args.timeout,
         )
     if context.json:
@@ -150,9 +165,11 @@ async def _run(context: Context, gateway: Gateway, text: str, workload: dict[str
     return code
 
 
-async def _submit(context: Context, client: Client, text: str, workload: dict[str, Any]) -> int:
+async def _submit(
+    context: Context, client: Client, playbook: dict[str, Any], workload: dict[str, Any]
+) -> int:
     started = await client.submit(
-        playbook=text, workload=workload, idempotency_key=context.args.idempotency_key
+        **playbook, workload=workload, idempotency_key=context.args.idempotency_key
     )
     for warning in started.warnings:
         context.say(f"warning: {warning}")

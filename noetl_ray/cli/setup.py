@@ -87,7 +87,15 @@ def checked_playbook(context: Context) -> str:
     Raises:
         PlaybookError: it has problems; found before anything is started for it.
     """
-    source = context.args.playbook
+    return checked_text(context, context.args.playbook)
+
+
+def checked_text(context: Context, source: str) -> str:
+    """The text of a playbook's file, or of stdin for ``-``, with its warnings told.
+
+    Raises:
+        PlaybookError: it has problems.
+    """
     text = read_input(source)
     problems = _problems(text, source)
     bad = _errors(problems)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from noetl_ray.client.client import Client
 from noetl_ray.client.values import (
+    BusinessObject,
     CredentialSummary,
     Event,
     Execution,
     ExecutionStatus,
     Health,
     LogEntry,
+    PlaybookText,
+    PlaybookVersion,
     Registered,
     Request,
     Started,
@@ -18,6 +21,7 @@ from noetl_ray.client.values import (
 )
 
 __all__ = [
+    "BusinessObject",
     "Client",
     "CredentialSummary",
     "Event",
@@ -25,6 +29,8 @@ __all__ = [
     "ExecutionStatus",
     "Health",
     "LogEntry",
+    "PlaybookText",
+    "PlaybookVersion",
     "Registered",
     "Request",
     "Started",

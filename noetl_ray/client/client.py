@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import httpx
 
+from noetl_ray.client.catalog import CatalogCalls
 from noetl_ray.client.transport import Transport, error_from
 from noetl_ray.client.values import (
     TERMINAL,
@@ -28,10 +29,8 @@ from noetl_ray.client.values import (
     ExecutionStatus,
     Health,
     LogEntry,
-    Registered,
     Request,
     Started,
-    Validation,
     read,
 )
 from noetl_ray.errors import NoetlError, NotFoundError, StoreUnavailableError, UsageError
@@ -49,7 +48,7 @@ GRACE_S = 15.0
 PAGE = 1_000
 
 
-class Client:
+class Client(CatalogCalls):
     """An async client of one gateway, for one tenant and organization."""
 
     def __init__(
@@ -95,15 +94,6 @@ class Client:
         """Let go of connections."""
         await self._transport.close()
 
-    async def register(self, content: str) -> Registered:
-        """Register a playbook's text."""
-        body = {"content": content}
-        return read(Registered, await self._call("POST", "/api/catalog/register", body))
-
-    async def validate(self, content: str) -> Validation:
-        """Say whether a text could be registered."""
-        return read(Validation, await self._call("POST", "/api/validate", {"content": content}))
-
     async def submit(
         self,
         path: str | None = None,
@@ -113,6 +103,7 @@ class Client:
         version: int | None = None,
         workload: dict[str, Any] | None = None,
         idempotency_key: str | None = None,
+        parent_execution_id: int | None = None,
     ) -> Started:
         """Submit an execution of a registered path or digest, or of a playbook's text."""
         asked = Request(
@@ -122,6 +113,7 @@ class Client:
             version=version,
             workload=workload or {},
             idempotency_key=idempotency_key,
+            parent_execution_id=parent_execution_id,
         )
         return read(Started, await self._call("POST", "/api/execute", asdict(asked)))
 
@@ -151,12 +143,17 @@ class Client:
         *,
         status: str | None = None,
         path: str | None = None,
+        parent: int | None = None,
         before: int | None = None,
         limit: int = 50,
     ) -> list[Execution]:
-        """Newest first; ``before`` is the execution id to read on from."""
-        params = {"status": status, "path": path, "before": before, "limit": limit}
-        answer = await self._transport.call("GET", "/api/executions", params=params)
+        """Newest first; ``before`` is the execution id to read on from.
+
+        ``parent`` gives the children of that execution only.
+        """
+        answer = await self._get(
+            "/api/executions", status=status, path=path, parent=parent, before=before, limit=limit
+        )
         return [read(Execution, item) for item in answer["executions"]]
 
     async def wait(self, execution_id: int, *, timeout_s: float | None = None) -> Execution:

@@ -35,6 +35,45 @@ class Request:
     version: int | None = None
     workload: dict[str, Any] = field(default_factory=dict)
     idempotency_key: str | None = None
+    parent_execution_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaybookVersion:
+    """One version in the catalog."""
+
+    path: str
+    version: int
+    digest: str
+    name: str | None = None
+    registered_at: str | None = None
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaybookText(PlaybookVersion):
+    """One version in the catalog with its text."""
+
+    content: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusinessObject:
+    """What one task said about a domain object."""
+
+    type: str
+    id: str
+    version: int
+    status: str | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+    recorded_at: str | None = None
+    event_id: int = 0
+    execution_id: int = 0
+    command_id: str = ""
+    step: str | None = None
+    visit: int | None = None
+    task: str | None = None
+    reference: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +153,9 @@ class ExecutionStatus:
     error: dict[str, Any] | None = None
     started_at: str | None = None
     ended_at: str | None = None
+    parent_execution_id: int | None = None
+    children: tuple[dict[str, Any], ...] = ()
+    """Executions this one asked for, newest first: id as text, path, status and times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,8 @@ from noetl_ray.submit.catalog import (
     PlaybookCache,
     find_playbook,
     load_playbook,
+    playbook_text,
+    playbook_versions,
     register_playbook,
 )
 from noetl_ray.submit.execution import (
@@ -28,6 +30,8 @@ __all__ = [
     "cancel_execution",
     "find_playbook",
     "load_playbook",
+    "playbook_text",
+    "playbook_versions",
     "register_playbook",
     "rerun_execution",
     "submit_execution",

@@ -20,6 +20,8 @@ from noetl_ray.submit.ports import PlaybookCache, SubmitPorts
 from noetl_ray.wal.subjects import catalog_subject
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from noetl_ray.dsl.model import Playbook
     from noetl_ray.events.envelope import PayloadRef
     from noetl_ray.scope import Scope
@@ -34,6 +36,8 @@ __all__ = [
     "PlaybookCache",
     "find_playbook",
     "load_playbook",
+    "playbook_text",
+    "playbook_versions",
     "register_playbook",
 ]
 
@@ -47,6 +51,9 @@ class CatalogEntry:
     digest: str
     position: int
     event_id: int
+    registered_at: str
+    name: str | None = None
+    size_bytes: int | None = None
     previous_position: int = 0
     created: bool = False
     """Whether this call made the version, or found it."""
@@ -105,6 +112,9 @@ async def register_playbook(ports: SubmitPorts, scope: Scope, source: str) -> Ca
             digest=playbook.digest,
             position=position,
             event_id=record.events[0].event_id,
+            registered_at=record.events[0].event_time,
+            name=playbook.name,
+            size_bytes=len(data),
             previous_position=expected,
             created=True,
         )
@@ -125,23 +135,50 @@ async def find_playbook(
     Raises:
         NotFoundError: there is none, with what to do about it.
     """
-    entry = await _newest(ports, scope, path)
-    if entry is None:
-        msg = f"no playbook {path!r} is registered; submit its file first: noetl-ray submit FILE"
+    newest = await _newest(ports, scope, path)
+    if newest is None:
+        msg = (
+            f"no playbook {path!r} is registered; register its file first: noetl-ray register FILE"
+        )
         raise NotFoundError(msg)
-    newest = entry.version
-    for _ in range(VERSIONS_WALKED_MAX):
+    async for entry in _back(ports, newest):
         if (version is None or entry.version == version) and digest in (None, entry.digest):
             return entry
-        if entry.previous_position == 0 or (version is not None and entry.version < version):
+        if version is not None and entry.version < version:
             break
-        recorded = await ports.log.get(entry.previous_position)
-        if recorded is None:
-            break
-        entry = _entry(recorded)
     wanted = f"version {version}" if version is not None else f"text with digest {digest}"
-    msg = f"playbook {path!r} has no {wanted}; its newest version is {newest}"
+    msg = f"playbook {path!r} has no {wanted}; its newest version is {newest.version}"
     raise NotFoundError(msg)
+
+
+async def playbook_versions(
+    ports: SubmitPorts, scope: Scope, path: str, *, before: int | None = None, limit: int = 100
+) -> list[CatalogEntry]:
+    """The versions of a path, newest first; ``before`` is the version to read on from.
+
+    Read from the log, so that what was registered a moment ago is there.
+
+    Raises:
+        NotFoundError: the path is not registered.
+    """
+    newest = await find_playbook(ports, scope, path)
+    found: list[CatalogEntry] = []
+    async for entry in _back(ports, newest):
+        if before is None or entry.version < before:
+            found.append(entry)
+        if len(found) >= limit:
+            break
+    return found
+
+
+async def playbook_text(ports: SubmitPorts, scope: Scope, digest: str) -> str:
+    """The text of a registered version, as it was given.
+
+    Raises:
+        ObjectMissingError: no such text is stored in this scope.
+    """
+    uri = payload_locator(scope, digest)
+    return (await get_payload(ports.objects, ports.placement, scope, uri)).decode()
 
 
 async def load_playbook(ports: SubmitPorts, scope: Scope, digest: str) -> Playbook:
@@ -153,9 +190,7 @@ async def load_playbook(ports: SubmitPorts, scope: Scope, digest: str) -> Playbo
     held = ports.playbooks.get(scope, digest)
     if held is not None:
         return held
-    uri = payload_locator(scope, digest)
-    data = await get_payload(ports.objects, ports.placement, scope, uri)
-    playbook = parse_playbook(data.decode())
+    playbook = parse_playbook(await playbook_text(ports, scope, digest))
     ports.playbooks.put(scope, playbook)
     return playbook
 
@@ -169,6 +204,16 @@ async def _newest(ports: SubmitPorts, scope: Scope, path: str) -> CatalogEntry |
     return None if recorded is None else _entry(recorded)
 
 
+async def _back(ports: SubmitPorts, entry: CatalogEntry) -> AsyncIterator[CatalogEntry]:
+    """A version and those before it, along the path's own subject."""
+    for _ in range(VERSIONS_WALKED_MAX):
+        yield entry
+        recorded = await ports.log.get(entry.previous_position) if entry.previous_position else None
+        if recorded is None:
+            return
+        entry = _entry(recorded)
+
+
 def _entry(recorded: Recorded) -> CatalogEntry:
     event = recorded.record.events[-1]
     return CatalogEntry(
@@ -177,5 +222,8 @@ def _entry(recorded: Recorded) -> CatalogEntry:
         digest=event.payload["digest"],
         position=recorded.position,
         event_id=event.event_id,
+        registered_at=event.event_time,
+        name=event.payload.get("name"),
+        size_bytes=event.payload.get("size"),
         previous_position=event.meta.get("previous_position", 0),
     )

@@ -19,6 +19,7 @@ from noetl_ray.errors import (
     InternalError,
     NoetlError,
     NotFoundError,
+    ObjectMissingError,
     UsageError,
     VersionConflictError,
 )
@@ -273,7 +274,11 @@ async def _choose(ports: SubmitPorts, scope: Scope, asked: Submission) -> Catalo
         return await register_playbook(ports, scope, asked.source)
     path = asked.path
     if path is None:
-        path = (await load_playbook(ports, scope, asked.digest or "")).path
+        try:
+            path = (await load_playbook(ports, scope, asked.digest or "")).path
+        except ObjectMissingError:
+            msg = f"no playbook with digest {(asked.digest or '')[:80]!r} is registered"
+            raise NotFoundError(msg) from None
     return await find_playbook(ports, scope, path, version=asked.version, digest=asked.digest)
 
 

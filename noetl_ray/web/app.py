@@ -9,7 +9,15 @@ from fastapi import FastAPI
 
 from noetl_ray import __version__
 from noetl_ray.errors import ConfigError
-from noetl_ray.web import catalog, credentials, executions, problems, submitting, system
+from noetl_ray.web import (
+    catalog,
+    credentials,
+    executions,
+    objects,
+    problems,
+    submitting,
+    system,
+)
 from noetl_ray.web.guard import Guard, is_loopback
 from noetl_ray.web.metrics import Metrics
 from noetl_ray.web.waiting import Waiters
@@ -43,7 +51,7 @@ def create_app(deps: GatewayDeps) -> FastAPI:
     app.state.metrics = Metrics()
     app.state.waiters = Waiters(deps.queries, deps.clock)
     app.state.metrics.waiting.set_function(lambda: app.state.waiters.count)
-    for module in (catalog, submitting, executions, credentials, system):
+    for module in (catalog, submitting, executions, objects, credentials, system):
         app.include_router(module.routes)
     problems.install(app)
     app.add_middleware(Guard, host=gateway.host, token=gateway.token, metrics=app.state.metrics)

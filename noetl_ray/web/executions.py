@@ -33,6 +33,8 @@ from noetl_ray.web.waiting import WAIT_S_MAX
 ARROW_FILE = "application/vnd.apache.arrow.file"
 STATUSES = ("PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED")
 WAIT_IDS_MAX = 10_000
+CHILDREN_SHOWN_MAX = 100
+"""Children in a status, newest first; the list of executions has them all."""
 
 Asking = Annotated[Caller, Depends(caller_of)]
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
@@ -46,10 +48,11 @@ async def executions(
     caller: Asking,
     status: str | None = None,
     path: str | None = None,
+    parent: str | None = None,
     before: str | None = None,
     limit: Limit = 50,
 ) -> Response:
-    """Newest first; ``next_before`` reads on."""
+    """Newest first; ``next_before`` reads on; ``parent`` gives the children of an execution."""
     if status is not None and status.upper() not in STATUSES:
         msg = f"status {status[:40]!r} is not one of {', '.join(STATUSES)}"
         raise UsageError(msg)
@@ -57,6 +60,7 @@ async def executions(
         caller.scope,
         status=status.upper() if status else None,
         path=path,
+        parent=execution_id_of(parent) if parent else None,
         before=execution_id_of(before) if before else None,
         limit=limit,
     )
@@ -90,7 +94,10 @@ async def execution(execution_id: str, caller: Asking) -> Response:
 async def status(execution_id: str, caller: Asking) -> Response:
     """The short form NoETL's clients poll."""
     row = await _row(caller, execution_id)
-    return json_response(status_shape(row, await _variables(caller, row)))
+    children = await caller.deps.queries.executions(
+        caller.scope, parent=row.execution_id, limit=CHILDREN_SHOWN_MAX
+    )
+    return json_response(status_shape(row, await _variables(caller, row), children))
 
 
 @routes.get("/{execution_id}/wait")

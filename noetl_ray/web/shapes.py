@@ -22,8 +22,15 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from noetl_ray.credentials.port import CredentialInfo
-    from noetl_ray.readmodel.records import EventRow, ExecutionRow, LogRow, PlaybookRow, WorkerRow
-    from noetl_ray.submit import Submitted
+    from noetl_ray.readmodel.records import (
+        BusinessObjectRow,
+        EventRow,
+        ExecutionRow,
+        LogRow,
+        PlaybookRow,
+        WorkerRow,
+    )
+    from noetl_ray.submit import CatalogEntry, Submitted
 
 T = TypeVar("T")
 
@@ -126,6 +133,17 @@ def submitted_shape(found: Submitted) -> dict[str, Any]:
     }
 
 
+def version_of(given: int | str | None) -> int | None:
+    """NoETL's clients send versions as numbers, as text, or say ``latest``."""
+    if given in (None, "", "latest"):
+        return None
+    text = str(given)
+    if not (text.isascii() and text.isdigit()):
+        msg = f"version {text[:40]!r} is not a number"
+        raise UsageError(msg)
+    return int(text)
+
+
 def execution_shape(row: ExecutionRow) -> dict[str, Any]:
     """An execution row."""
     body: dict[str, Any] = msgspec.to_builtins(row)
@@ -137,13 +155,27 @@ def execution_shape(row: ExecutionRow) -> dict[str, Any]:
     return body
 
 
-def status_shape(row: ExecutionRow, variables: dict[str, Any]) -> dict[str, Any]:
+def child_shape(row: ExecutionRow) -> dict[str, Any]:
+    """An execution as its parent shows it."""
+    return {
+        "execution_id": str(row.execution_id),
+        "path": row.path,
+        "status": row.status,
+        "started_at": row.started_at,
+        "ended_at": row.ended_at,
+    }
+
+
+def status_shape(
+    row: ExecutionRow, variables: dict[str, Any], children: list[ExecutionRow]
+) -> dict[str, Any]:
     """The short form NoETL's clients poll."""
     by_status: dict[str, list[str]] = {}
     entered = sorted(row.steps.items(), key=lambda item: item[1].get("entered_at") or "")
     for name, step in entered:
         by_status.setdefault(str(step.get("status")), []).append(name)
     running = by_status.get("running", [])
+    parent = row.parent_execution_id
     return {
         "execution_id": str(row.execution_id),
         "status": row.status,
@@ -162,6 +194,8 @@ def status_shape(row: ExecutionRow, variables: dict[str, Any]) -> dict[str, Any]
         "error": mask(row.error),
         "started_at": row.started_at,
         "ended_at": row.ended_at,
+        "parent_execution_id": None if parent is None else str(parent),
+        "children": [child_shape(each) for each in children],
     }
 
 
@@ -202,6 +236,36 @@ def playbook_shape(row: PlaybookRow) -> dict[str, Any]:
         "digest": row.digest,
         "registered_at": row.registered_at,
         "size_bytes": row.size_bytes,
+    }
+
+
+def entry_shape(entry: CatalogEntry) -> dict[str, Any]:
+    """A registered version, without its text."""
+    return {
+        **entry.pinned(),
+        "catalog_id": entry.digest,
+        "name": entry.name,
+        "registered_at": entry.registered_at,
+        "size_bytes": entry.size_bytes,
+    }
+
+
+def object_shape(row: BusinessObjectRow) -> dict[str, Any]:
+    """What was said about a business object."""
+    return {
+        "type": row.object_type,
+        "id": row.object_id,
+        "status": row.status,
+        "attributes": mask(row.attributes),
+        "version": row.version,
+        "recorded_at": row.recorded_at,
+        "event_id": str(row.event_id),
+        "execution_id": str(row.execution_id),
+        "command_id": row.command_id,
+        "step": row.step,
+        "visit": row.visit,
+        "task": row.task,
+        "reference": row.reference,
     }
 
 

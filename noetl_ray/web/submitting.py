@@ -16,6 +16,7 @@ from noetl_ray.submit import (
     submit_execution,
     submit_many,
 )
+from noetl_ray.web.catalog import suggesting
 from noetl_ray.web.deps import Caller, caller_of, execution_id_of
 from noetl_ray.web.problems import describe
 from noetl_ray.web.shapes import (
@@ -26,6 +27,7 @@ from noetl_ray.web.shapes import (
     read_body,
     schema_of,
     submitted_shape,
+    version_of,
 )
 
 BATCH_ITEMS_MAX = 10_000
@@ -41,9 +43,10 @@ async def execute(request: Request, caller: Asking) -> Response:
     body = await read_body(request, ExecuteRequest)
     if body.idempotency_key is None:
         body.idempotency_key = request.headers.get("idempotency-key")
-    found = await submit_execution(
-        caller.deps.submit, caller.scope, caller.project_id, _submission(body)
-    )
+    async with suggesting(caller, body.path):
+        found = await submit_execution(
+            caller.deps.submit, caller.scope, caller.project_id, _submission(body)
+        )
     _count(caller, found)
     return json_response({**submitted_shape(found), "commands_generated": 0})
 
@@ -107,24 +110,13 @@ def _submission(body: ExecuteRequest) -> Submission:
     parent = body.parent_execution_id
     return Submission(
         path=body.path,
-        version=_version(body.version),
+        version=version_of(body.version),
         digest=body.digest or body.catalog_id,
         source=body.playbook,
         workload=workload or {},
         idempotency_key=body.idempotency_key,
         parent_execution_id=None if parent is None else execution_id_of(str(parent)),
     )
-
-
-def _version(given: int | str | None) -> int | None:
-    """NoETL's clients send versions as numbers, as text, or say ``latest``."""
-    if given in (None, "", "latest"):
-        return None
-    text = str(given)
-    if not (text.isascii() and text.isdigit()):
-        msg = f"version {text[:40]!r} is not a number"
-        raise UsageError(msg)
-    return int(text)
 
 
 def _count(caller: Caller, found: Submitted) -> None:

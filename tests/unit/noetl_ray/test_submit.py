@@ -166,7 +166,7 @@ async def test_versions_and_digests_are_found():
     assert (await find_playbook(ports, HOME, "t/hello")).version == 4
     with pytest.raises(NotFoundError, match="newest version is 4"):
         await find_playbook(ports, HOME, "t/hello", version=9)
-    with pytest.raises(NotFoundError, match="submit its file first"):
+    with pytest.raises(NotFoundError, match="register its file first"):
         await find_playbook(ports, OTHER, "t/hello")
     fresh = make_ports(ports.log, ports.objects)
     playbook = await load_playbook(fresh, HOME, entries[1].digest)

@@ -44,6 +44,7 @@ class StubGateway:
         self.may_submit = threading.Event()
         self.may_submit.set()
         self.looks = 0
+        self.children: list[dict[str, Any]] = []
 
     def asked(self, method: str, path: str) -> list[Any]:
         """Bodies of the requests of that kind."""
@@ -90,7 +91,9 @@ class StubGateway:
             ("POST", "/api/execute"): lambda: {"execution_id": str(ID), "warnings": ["old key"]},
             ("POST", f"{at}/rerun"): lambda: {"execution_id": str(ID + 1)},
             ("POST", f"{at}/cancel"): lambda: {"status": "requested"},
-            ("GET", "/api/executions"): lambda: {"executions": [self.execution()]},
+            ("GET", "/api/executions"): lambda: {
+                "executions": self.children if "parent" in query else [self.execution()]
+            },
             ("GET", at): self.execution,
             ("GET", f"{at}/events"): lambda: self._events(int(query.get("after", 0))),
             ("GET", f"{at}/logs"): lambda: self._lines(int(query.get("after", 0))),

@@ -112,6 +112,16 @@ def test_status(call: Any) -> None:
     assert "RUNNING" in out
 
 
+def test_status_shows_the_children(call: Any, gateway: Any) -> None:
+    assert "children" not in json.loads(call("status", str(ID), "--json")[1])
+    gateway.children = [{"execution_id": str(ID + 5), "status": "FAILED", "path": "a/child"}]
+    out = call("status", str(ID))[1]
+    assert "children:" in out
+    assert f"{ID + 5}  FAILED  a/child" in out
+    (child,) = json.loads(call("status", str(ID), "--json")[1])["children"]
+    assert child["execution_id"] == str(ID + 5)
+
+
 def test_a_missing_execution_is_2(call: Any) -> None:
     code, out, err = call("status", "1")
     assert code == 2
