@@ -39,6 +39,8 @@ from noetl_ray.readmodel.postgres_queries import PostgresQueries
 from noetl_ray.readmodel.postgres_store import PostgresProjectionStore
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
+from noetl_ray.tools.limiter import limiter_of
+from noetl_ray.tools.limiter_nats import NatsLimits
 from noetl_ray.tools.registry import default_registry
 from noetl_ray.wal.connection import Connection, connect
 from noetl_ray.wal.generators import GeneratorLease, lease_generator
@@ -330,7 +332,16 @@ def _worker(
     files = Path(settings.data_dir).resolve() / "files"
     files.mkdir(parents=True, exist_ok=True)
     registry = default_registry(
-        python_processes=runtime.python_processes, base_env=environ(), data_root=files
+        python_processes=runtime.python_processes,
+        base_env=environ(),
+        data_root=files,
+        limiter=limiter_of(
+            settings.http.limits,
+            NatsLimits(ports.connection),
+            owner=f"{host_name}/{incarnation}",
+            clock=ports.clock,
+            wait_max_s=settings.http.limit_wait_s,
+        ),
     )
     stack.push_async_callback(registry.close)
     identity = WorkerIdentity(

@@ -268,6 +268,7 @@ class CommandRun:
             credential=self._credential,
             log=self._logbook.writer(task.label, attempt),
             artifacts=self._artifacts,
+            still_ours=self._lease.ensure,
             conceal=self._secrets.add,
             names=plain_names(names) if wants_names else dict(self._loop_names),
         )

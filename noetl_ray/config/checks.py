@@ -48,6 +48,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "frame_policy_defaults.max_attempts": (1, 1_000),
     "frame_policy_defaults.row_concurrency": (1, 10_000),
     "gateway.port": (0, 65_535),
+    "http.limit_wait_s": (1, 86_400),
     "ray.num_cpus": (0, 100_000),
     "ray.object_store_mb": (76, 1 << 24),  # Ray refuses to start below about 75 MB.
 }
@@ -91,6 +92,7 @@ def check(settings: Settings) -> None:
     _check_scope(settings)
     _check_relations(settings)
     _check_gateway(settings)
+    _check_limits(settings)
     _check_key(settings)
 
 
@@ -156,6 +158,23 @@ def _check_gateway(settings: Settings) -> None:
     if not is_loopback(gateway.host) and not gateway.token:
         reason = "reachable from outside this machine, so gateway.token must be set"
         refuse("gateway.host", gateway.host, reason)
+
+
+def _check_limits(settings: Settings) -> None:
+    seen: set[tuple[str, str]] = set()
+    for index, limit in enumerate(settings.http.limits):
+        key = f"http.limits[{index}]"
+        if bool(limit.host) == bool(limit.credential):
+            refuse(key, limit.host, "needs either host or credential")
+        if (limit.host.lower(), limit.credential) in seen:
+            refuse(key, limit.host or limit.credential, "is limited twice")
+        seen.add((limit.host.lower(), limit.credential))
+        if not limit.max_in_flight and not limit.per_second:
+            refuse(key, limit.host or limit.credential, "needs max_in_flight or per_second")
+        if not 0 <= limit.max_in_flight <= 100_000:
+            refuse(f"{key}.max_in_flight", limit.max_in_flight, "must be between 0 and 100000")
+        if not 0 <= limit.per_second <= 100_000:
+            refuse(f"{key}.per_second", limit.per_second, "must be between 0 and 100000")
 
 
 def _check_key(settings: Settings) -> None:

@@ -131,16 +131,24 @@ def _typed(hint: Any, value: Any, key: str) -> Any:
             refuse(key, value, f"must be one of {listed}")
         return str(value)
     if get_origin(hint) is tuple:
-        return _texts(value, key)
+        element = get_args(hint)[0]
+        return _texts(value, key) if element is str else _items(element, value, key)
     if isinstance(value, FromEnvironment):
         return _coerced(hint, value, key)
+    if hint is float and type(value) is int:
+        return float(value)
     # bool is an int to Python; it is not one to us.
     if type(value) is not hint:
         refuse(key, value, f"must be {_NAMES[hint]}")
     return value
 
 
-_NAMES = {str: "text (put it in quotes)", int: "a whole number", bool: "true or false"}
+_NAMES = {
+    str: "text (put it in quotes)",
+    int: "a whole number",
+    bool: "true or false",
+    float: "a number",
+}
 
 
 def _texts(value: Any, key: str) -> tuple[str, ...]:
@@ -151,6 +159,12 @@ def _texts(value: Any, key: str) -> tuple[str, ...]:
     return tuple(str(item) for item in value)
 
 
+def _items(kind: type, value: Any, key: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        refuse(key, HIDDEN, "must be a list of mappings")
+    return tuple(_build(kind, item, f"{key}[{index}].") for index, item in enumerate(value))
+
+
 def _coerced(hint: Any, value: FromEnvironment, key: str) -> Any:
     text = str(value)
     if hint is str:
@@ -159,6 +173,11 @@ def _coerced(hint: Any, value: FromEnvironment, key: str) -> Any:
         if text.lower() in _TRUE | _FALSE:
             return text.lower() in _TRUE
         refuse(key, value, "must be true or false")
+    if hint is float:
+        try:
+            return float(text)
+        except ValueError:
+            refuse(key, value, "must be a number")
     if not _WHOLE.fullmatch(text):
         refuse(key, value, "must be a whole number")
     return int(text)

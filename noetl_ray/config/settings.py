@@ -1,8 +1,8 @@
 """The settings as one frozen tree. Made once at start; bad values stop it, nothing is clamped.
 
 Sections follow CFG-1: runtime, event_store, serialization, payload_store, projection_stores,
-results, frame_policy_defaults, plus gateway, ray and credentials. Field defaults are the defaults
-of the product.
+results, frame_policy_defaults, plus gateway, ray, credentials and http. Field defaults are the
+defaults of the product.
 """
 
 from __future__ import annotations
@@ -143,6 +143,27 @@ class CredentialSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimit:
+    """A limit on http tasks, shared by all workers. Names a host or a credential."""
+
+    host: str = ""
+    """A host name, ``name:port`` or ``*.domain``."""
+    credential: str = ""
+    max_in_flight: int = 0
+    """0 means no such limit."""
+    per_second: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """Calls of http tasks."""
+
+    limits: tuple[HttpLimit, ...] = ()
+    limit_wait_s: int = 600
+    """The most a task waits for its place under one limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything that can be set."""
 
@@ -157,3 +178,4 @@ class Settings:
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     ray: RaySettings = field(default_factory=RaySettings)
     credentials: CredentialSettings = field(default_factory=CredentialSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)

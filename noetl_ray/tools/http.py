@@ -7,11 +7,13 @@ tasks of many executions share the clients, and gives credential headers to the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import httpx
 
@@ -21,6 +23,9 @@ from noetl_ray.tools.http_body import body_value, read_body
 from noetl_ray.tools.http_request import Prepared, prepare
 from noetl_ray.tools.limits import time_limit_s
 from noetl_ray.tools.port import ArtifactStore, ToolContext, ToolResult
+
+if TYPE_CHECKING:
+    from noetl_ray.tools.limiter import Limiter
 
 CONFIG_KEYS: frozenset[str] = frozenset(
     {
@@ -48,6 +53,7 @@ CONFIG_KEYS: frozenset[str] = frozenset(
 )
 TIMEOUT_DEFAULT_S = 60.0
 REDIRECTS_MAX = 10
+_PORTS = {"http": 80, "https": 443}
 _SERVICES = frozenset({"http", "bearer", "api_key", "basic", "oauth2"})
 _SAFE_HEADERS = frozenset(
     {
@@ -74,8 +80,21 @@ class HttpTool:
     meta_key: ClassVar[str] = "http"
     text_keys: ClassVar[frozenset[str]] = frozenset({"url", "endpoint", "method"})
 
-    def __init__(self, *, connections_max: int = 100, trust_env: bool = True) -> None:
-        """Make the tool; ``trust_env`` lets httpx take proxies and certificates from outside."""
+    def __init__(
+        self,
+        *,
+        connections_max: int = 100,
+        trust_env: bool = True,
+        limiter: Limiter | None = None,
+    ) -> None:
+        """Make the tool.
+
+        Args:
+            connections_max: Open at once, over all hosts.
+            trust_env: Lets httpx take proxies and certificates from outside.
+            limiter: Limits that workers share.
+        """
+        self._limiter = limiter
         self._limits = httpx.Limits(max_connections=connections_max, max_keepalive_connections=20)
         self._trust_env = trust_env
         self._clients: dict[bool, httpx.AsyncClient] = {}
@@ -91,10 +110,36 @@ class HttpTool:
         verify = _flag(config.get("verify_ssl", config.get("verify")), default=True)
         follow = _flag(config.get("follow_redirects"), default=True)
         client = self._client(verify)
-        started = time.perf_counter()
+        async with self._place(prepared, auth.name if auth else ""):
+            # The wait for a place is no part of the exchange; the lease may have run out (P22).
+            if self._limiter is not None:
+                await context.still_ours()
+            started = time.perf_counter()
+            response, body = await self._send(client, prepared, follow, limit, context)
+        value = body_value(response, body)
+        result = _result(prepared, response, value, time.perf_counter() - started)
+        if response.is_success:
+            meta = {"status": response.status_code, "headers": result["headers"]}
+            return ToolResult(data=result, meta=meta, ref=body if isinstance(body, dict) else None)
+        raise _refused(prepared, response, result)
+
+    def _place(self, prepared: Prepared, credential: str) -> AbstractAsyncContextManager[None]:
+        if self._limiter is None:
+            return contextlib.nullcontext()
+        url = prepared.url
+        return self._limiter.slot(url.host, url.port or _PORTS.get(url.scheme), credential)
+
+    async def _send(
+        self,
+        client: httpx.AsyncClient,
+        prepared: Prepared,
+        follow: bool,
+        limit: float | None,
+        context: ToolContext,
+    ) -> tuple[httpx.Response, bytes | dict[str, Any]]:
         try:
             async with asyncio.timeout(limit):
-                response, body = await _exchange(client, prepared, follow, context.artifacts)
+                return await _exchange(client, prepared, follow, context.artifacts)
         except TimeoutError:
             msg = f"{_where(prepared)} gave no answer within {limit:g} s"
             raise ToolError(msg, "timeout", True, {"timeout_s": limit}) from None
@@ -104,15 +149,11 @@ class HttpTool:
             # httpx refuses header text it cannot put on the wire with the plain built-in errors.
             msg = f"{_where(prepared)} cannot be sent: {type(error).__name__}"
             raise ToolError(msg, "client_error") from None
-        value = body_value(response, body)
-        result = _result(prepared, response, value, time.perf_counter() - started)
-        if response.is_success:
-            meta = {"status": response.status_code, "headers": result["headers"]}
-            return ToolResult(data=result, meta=meta, ref=body if isinstance(body, dict) else None)
-        raise _refused(prepared, response, result)
 
     async def close(self) -> None:
         """Close the connections."""
+        if self._limiter is not None:
+            await self._limiter.close()
         clients, self._clients = list(self._clients.values()), {}
         for client in clients:
             await client.aclose()

@@ -14,6 +14,10 @@ from typing import Any, ClassVar, Protocol
 from noetl_ray.credentials.port import Credential
 
 
+async def _nothing() -> None:
+    """There is nobody to ask."""
+
+
 class Spool(Protocol):
     """A body on its way into the store."""
 
@@ -73,6 +77,8 @@ class ToolContext:
     """Names of the render context that user code may see, and those of a loop's iteration."""
     artifacts: ArtifactStore | None = None
     """Stored values; None where there is no store."""
+    still_ours: Callable[[], Awaitable[None]] = _nothing
+    """Awaited before acting on the world after a wait; raises LogError when the command is lost."""
     conceal: Callable[[str], None] = lambda _text: None
     """Keep a text the tool made from a secret out of results, errors and prints."""
 

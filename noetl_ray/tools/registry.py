@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from noetl_ray.tools.limiter import Limiter
     from noetl_ray.tools.port import Tool
 
 ENTRY_POINT_GROUP = "noetl_ray.tools"
@@ -110,6 +111,7 @@ def default_registry(
     base_env: Mapping[str, str] | None = None,
     script_root: Path | None = None,
     data_root: Path | None = None,
+    limiter: Limiter | None = None,
 ) -> ToolRegistry:
     """The built-in kinds. Nothing is started or connected until a task needs it.
 
@@ -118,6 +120,7 @@ def default_registry(
         base_env: Environment of this process; user Python and commands get an allowlist of it only.
         script_root: Folder that ``script`` files of python tasks lie in; None refuses files.
         data_root: Folder that files of other tasks lie in, such as databases; None refuses files.
+        limiter: Limits on http calls that workers share.
     """
     from noetl_ray.tools.artifact import ArtifactTool
     from noetl_ray.tools.http import HttpTool
@@ -133,7 +136,7 @@ def default_registry(
     registry.register(
         PythonTool(processes=python_processes, base_env=base_env or {}, script_root=script_root)
     )
-    registry.register(HttpTool())
+    registry.register(HttpTool(limiter=limiter))
     registry.register(PostgresTool())
     registry.register_later("duckdb", partial(_duckdb, data_root))
     registry.register(NatsTool())

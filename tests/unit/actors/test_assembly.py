@@ -102,6 +102,7 @@ async def build(rig: Rig, role: str, shards: tuple[int, ...] = (), **runtime_: A
     settings = Settings()
     settings = replace(settings, runtime=replace(settings.runtime, **runtime_))
     ports: Any = SimpleNamespace(
+        connection=None,
         log=rig.log,
         hints=rig.hints,
         tasklog=rig.tasklog,

@@ -100,3 +100,19 @@ def test_what_is_secret() -> None:
         "credentials.key",
     }
     assert secret_keys() < set(known_keys())
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ([{"max_in_flight": 1}], "needs either host or credential"),
+        ([{"host": "a", "credential": "b", "max_in_flight": 1}], "needs either host or credential"),
+        ([{"host": "a"}], "needs max_in_flight or per_second"),
+        ([{"host": "a", "per_second": 1}, {"host": "A", "max_in_flight": 1}], "is limited twice"),
+        ([{"host": "a", "max_in_flight": -1}], "must be between 0 and 100000"),
+        ([{"host": "a", "per_second": float("nan")}], "must be between 0 and 100000"),
+    ],
+)
+def test_limits_must_say_what_and_how_much(limits: list[dict[str, object]], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        check(from_dict({"http": {"limits": limits}}))

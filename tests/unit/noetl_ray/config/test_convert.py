@@ -57,3 +57,26 @@ def test_node_id_is_the_setting_or_the_host() -> None:
 def test_sections_must_be_mappings() -> None:
     with pytest.raises(ConfigError, match="runtime"):
         from_dict({"runtime": 3})
+
+
+def test_a_list_of_limits_is_read_and_given_back() -> None:
+    data = {"http": {"limits": [{"host": "a", "per_second": 2}, {"credential": "c"}]}}
+    settings = from_dict(data)
+    assert settings.http.limits[0].per_second == 2.0
+    assert settings.http.limits[1].credential == "c"
+    assert from_dict(to_dict(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("limits", "key"),
+    [
+        ("a", "http.limits"),
+        ([{"hots": "a"}], "http.limits[0].hots"),
+        ([{"host": "a", "per_second": "fast"}], "http.limits[0].per_second"),
+        (["a"], "http.limits[0]"),
+    ],
+)
+def test_bad_limits_are_refused_by_their_place(limits: object, key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_dict({"http": {"limits": limits}})
+    assert caught.value.key == key
