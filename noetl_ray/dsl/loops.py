@@ -25,6 +25,12 @@ _LOOP_KEYS = names("loop")
 _SPEC_KEYS = names("loop spec")
 _CURSOR_NEEDS = names("cursor")
 _FRAME_KEYS = names("frame")
+_FRAME_ALIASES = {
+    "size": "max_rows",
+    "duration_ms": "max_seconds",
+    "memory_bytes": "max_bytes",
+    "parallelism": "row_concurrency",
+}
 _TAKEN = frozenset(
     {
         "args", "catalog_id", "ctx", "env", "event", "execution_id", "frame", "input", "iter",
@@ -125,7 +131,8 @@ def _cursor(shape: Shape, node: Node, path: str) -> dict[str, Any] | None:
         return None
     for key in _CURSOR_NEEDS:
         if cursor.get(key) is None:
-            shape.findings.error(cursor, path, f"the cursor has no '{key}'")
+            hint = next(filter(None, (shape.findings.near(k, (key,)) for k in cursor.value)), "")
+            shape.findings.error(cursor, path, f"the cursor has no '{key}'", hint)
     kind = cursor.get("kind")
     if kind is not None and shape.text(kind) not in shape.known_kinds:
         word = shape.text(kind)
@@ -151,6 +158,27 @@ def _frame(shape: Shape, spec: Node | None, path: str) -> dict[str, Any]:
         message, hint = f"unknown process '{word}'", "use row or frame"
         shape.findings.error(process, f"{path}.process", message, hint)
     data: dict[str, Any] = frame.data()
+    return _canonical(shape, frame, data, path)
+
+
+def _canonical(shape: Shape, frame: Node, data: dict[str, Any], path: str) -> dict[str, Any]:
+    """The frame policy by the names of the language, whichever names it was written with."""
+    for alias, name in _FRAME_ALIASES.items():
+        if alias not in data:
+            continue
+        if name in data:
+            message = f"'{alias}' and '{name}' are two names of one thing"
+            shape.findings.error(
+                frame.key_place(alias), f"{path}.{alias}", message, f"write {name}"
+            )
+        value = data.pop(alias)
+        if alias == "duration_ms" and isinstance(value, int):
+            value = value / 1000
+        elif alias == "duration_ms":
+            message = "'duration_ms' must be a whole number above 0"
+            hint = "write max_seconds for a template"
+            shape.findings.error(frame.get(alias), f"{path}.{alias}", message, hint)
+        data.setdefault(name, value)
     return data
 
 

@@ -83,6 +83,8 @@ class Step:
     tasks: tuple[Task, ...] = ()
     input: dict[str, Any] = field(default_factory=dict)
     set: dict[str, Any] = field(default_factory=dict)
+    vars: dict[str, Any] = field(default_factory=dict)
+    """Like `set`, with the step's result as `result` and `data` too."""
     arcs: tuple[Arc, ...] = ()
     mode: Literal["exclusive", "inclusive"] = "exclusive"
     when: Any = None

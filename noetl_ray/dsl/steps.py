@@ -15,9 +15,10 @@ from noetl_ray.dsl.tasks import read_tasks, rule_parts
 if TYPE_CHECKING:
     from noetl_ray.dsl.source import Node
 
-_STEP_KEYS = (*names("step"), "vars")
+_STEP_KEYS = names("step")
 _TEMPLATED = (
     "tool", "next", "set", "set_ctx", "set_iter", "input", "args", "when", "spec", "loop",
+    "vars",
 )  # fmt: skip
 _REFUSED = refused("step")
 
@@ -29,7 +30,6 @@ def read_step(shape: Shape, node: Node, path: str) -> Step | None:
         return None
     shape.paths[node.line, node.column] = path
     name = _name(shape, node, path)
-    shape.not_yet(node, path, ("vars",))
     shape.refuse(node, path, _REFUSED)
     shape.slips(node, path, _STEP_KEYS, "step")
     for key in _TEMPLATED:
@@ -45,6 +45,7 @@ def read_step(shape: Shape, node: Node, path: str) -> Step | None:
         tasks=tasks,
         input=shape.arguments(node, path),
         set=shape.assignments(node, path),
+        vars=shape.data(node.get("vars"), f"{path}.vars"),
         arcs=arcs,
         mode=mode,
         when=shape.condition(node.get("when"), f"{path}.when"),

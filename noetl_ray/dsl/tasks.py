@@ -24,7 +24,7 @@ _LATER_KINDS = frozenset(
 )  # fmt: skip
 _OWN_KEYS = frozenset(
     {"kind", "name", "input", "args", "spec", "set", "set_ctx", "set_iter", "output"}
-    | {"side_effects", "desc", "description"}
+    | {"eval", "side_effects", "desc", "description"}
 )
 _SPEC_KEYS = frozenset({"policy", "result", "business_object", *_OWN_KEYS})
 _REFUSED = refused("task")
@@ -99,7 +99,8 @@ def rule_parts(shape: Shape, item: Node, path: str) -> tuple[Any, Node, str] | N
         return None
     when = None
     if "else" not in item.value:
-        when = shape.condition(item.get("when"), f"{path}.when")
+        key = "expr" if item.get("when") is None and item.get("expr") is not None else "when"
+        when = shape.condition(item.get(key), f"{path}.{key}")
     return when, action, where
 
 
@@ -134,7 +135,6 @@ def _own(shape: Shape, label: str, kind: str, node: Node, path: str) -> Task:
     """The task as its own keys say."""
     spec = shape.mapping(node.get("spec"), f"{path}.spec")
     shape.refuse(node, path, _REFUSED)
-    shape.not_yet(node, path, ("eval", "expr"))
     common = (*_OWN_KEYS, "auth", "timeout", "timeout_seconds")
     if kind in CONFIG or kind == WORKBOOK:
         shape.slips(node, path, (*common, *CONFIG.get(kind, ())), f"{kind} task")
@@ -145,6 +145,7 @@ def _own(shape: Shape, label: str, kind: str, node: Node, path: str) -> Task:
         config=config,
         input=shape.arguments(node, path),
         set=shape.assignments(node, path),
+        rules=read_rules(shape, node.get("eval"), f"{path}.eval"),
         timeout=_timeout(node),
         side_effects=_side_effects(shape, node, path),
         output=shape.data(node.get("output"), f"{path}.output"),
@@ -212,10 +213,10 @@ def _items_hint(shape: Shape) -> str:
 def _with_spec(shape: Shape, task: Task, spec: Node, path: str) -> Task:
     """Take over what stands under `spec`: the policy, and config; the task's own keys win."""
     policy = shape.mapping(spec.get("policy"), f"{path}.policy")
-    rules: tuple[Rule, ...] = ()
+    rules = read_rules(shape, spec.get("eval"), f"{path}.eval") or task.rules
     if policy is not None:
         shape.slips(policy, f"{path}.policy", ("rules",), "policy")
-        rules = read_rules(shape, policy.get("rules"), f"{path}.policy.rules")
+        rules = read_rules(shape, policy.get("rules"), f"{path}.policy.rules") or rules
     hoisted = {key: item.data() for key, item in spec.value.items() if key not in _SPEC_KEYS}
     side_effects = task.side_effects
     if side_effects is None:

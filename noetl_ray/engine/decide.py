@@ -14,7 +14,7 @@ import msgspec
 from noetl_ray.clock import iso_utc
 from noetl_ray.engine.context import command_context
 from noetl_ray.engine.envelope import Output, http_block, output_value
-from noetl_ray.engine.fold import apply_control, assign, consume
+from noetl_ray.engine.fold import apply_control, assign_variable, consume
 from noetl_ray.engine.inputs import Decision, Inputs, Program, ResultNeededError
 from noetl_ray.engine.joins import startable
 from noetl_ray.engine.loops import iteration_of, plan_loop, result_bytes
@@ -258,8 +258,10 @@ class _Deciding:
         try:
             names = self._names(locals_)
             values: dict[str, Any] = {}
-            if step.set and status == "completed":
-                values = self._routing.values(step.set, names)
+            if (step.set or step.vars) and status == "completed":
+                mine = {**locals_, "result": output["data"], "data": output["data"]}
+                values = self._routing.values(step.vars, self._names(mine)) if step.vars else {}
+                values |= self._routing.values(step.set, names)
                 names = self._names(locals_, values)
             arcs, handled = self._routing.arcs(step, names, failed=status == "failed")
         except TemplateError as error:
@@ -360,7 +362,7 @@ class _Deciding:
         if values:
             ctx = dict(draft.ctx)
             for key, value in values.items():
-                assign(ctx, key, value)
+                assign_variable(ctx, draft.workload, key, value)
         return Names(
             self.program.templates,
             execution_id=draft.execution_id,

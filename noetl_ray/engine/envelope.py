@@ -52,8 +52,9 @@ class Output(dict[str, Any]):
 class ResultOutput(dict[str, Any]):
     """`output` in a task's own `set`: the result as a whole, the envelope by its fields."""
 
-    def __init__(self, result: dict[str, Any], envelope: Output) -> None:
-        super().__init__(result)
+    def __init__(self, result: dict[str, Any] | None, envelope: Output) -> None:
+        super().__init__(result or {})
+        self.result = result
         self.envelope = envelope
 
     def __getitem__(self, key: str) -> Any:
@@ -68,8 +69,31 @@ class ResultOutput(dict[str, Any]):
 def output_value(value: Any) -> Any:
     """A result as `output.data` shows it."""
     if isinstance(value, dict) and all(dict.__contains__(value, key) for key in _HTTP_KEYS):
-        return HttpValue(value)
+        made = HttpValue(value)
+        if isinstance(value, StepValue):
+            made.beside = value.beside
+        return made
     return step_value(value)
+
+
+def shown(output: Output) -> Output:
+    """An envelope as templates see it: its result with what it falls through to."""
+    return Output({**output, "data": output_value(output["data"])})
+
+
+def of_task(output: Output) -> Any:
+    """`output` as a task's own `set` sees it."""
+    data = output["data"]
+    return ResultOutput(data, output) if data is None or isinstance(data, dict) else data
+
+
+def without_envelope(value: Any) -> Any:
+    """A rendered value in which a whole `output` of a task's own `set` is just the result."""
+    if isinstance(value, ResultOutput):
+        return value.result
+    if type(value) is dict:
+        return {key: without_envelope(item) for key, item in value.items()}
+    return [without_envelope(item) for item in value] if type(value) is list else value
 
 
 def http_block(data: Any, error: dict[str, Any] | None) -> dict[str, Any]:

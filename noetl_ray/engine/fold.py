@@ -26,6 +26,8 @@ from noetl_ray.events.types import TASK_RECORDS, AggregateType, EventType
 from noetl_ray.wal.subjects import parse_event_subject
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from noetl_ray.events.envelope import Event
     from noetl_ray.wal.port import Recorded
 
@@ -195,7 +197,7 @@ def _returned(draft: ExecutionState, event: Event) -> None:
     if draft.terminal:
         return
     for key, value in event.payload.get("set", {}).items():
-        assign(draft.ctx, key, value)
+        assign_variable(draft.ctx, draft.workload, key, value)
     name = event.payload["step"]
     if "index" in event.payload:
         _iterated(draft, event)
@@ -327,11 +329,11 @@ def _exit(draft: ExecutionState, event: Event) -> None:
     )
     draft.final_step = name
     for key, value in payload.get("set", {}).items():
-        assign(draft.ctx, key, value)
+        assign_variable(draft.ctx, draft.workload, key, value)
     for arc in payload.get("arcs", ()):
         _reach(draft, arc["step"], name)
         for key, value in arc.get("set", {}).items():
-            assign(draft.ctx, key, value)
+            assign_variable(draft.ctx, draft.workload, key, value)
     if payload["status"] == "failed":
         draft.steps[name] = msgspec.structs.replace(draft.steps[name], error=payload.get("error"))
         if payload.get("handled"):
@@ -370,6 +372,14 @@ def _note(draft: ExecutionState, recorded: Recorded) -> None:
     if recorded.position >= draft.position:
         draft.position = recorded.position
         draft.last_event_id = events[-1].event_id
+
+
+def assign_variable(bag: dict[str, Any], seed: Mapping[str, Any], key: str, value: Any) -> None:
+    """Write a variable; a deep key keeps the rest of what the workload seeds the variables with."""
+    head, _, rest = key.partition(".")
+    if rest and head not in bag and isinstance(seed.get(head), dict):
+        bag[head] = seed[head]
+    assign(bag, key, value)
 
 
 def assign(bag: dict[str, Any], key: str, value: Any) -> None:

@@ -177,6 +177,11 @@ class Names(Mapping[str, Any]):
         other._locals = locals_
         return other
 
+    @property
+    def seed(self) -> Mapping[str, Any]:
+        """The workload as it was given, which variables start from."""
+        return self._workload.values_as_given
+
     def __getitem__(self, name: str) -> Any:
         """First hit in the order of section 2; KeyError when nothing has the name."""
         if name in self._locals:
@@ -234,6 +239,10 @@ class _Rendered(Mapping[str, Any]):
         self._names = names
         self._cache: dict[tuple[str, int], Any] = {}
         self._depth = 0
+
+    @property
+    def values_as_given(self) -> Mapping[str, Any]:
+        return self._values
 
     def __getitem__(self, key: str) -> Any:
         value = self._values[key]

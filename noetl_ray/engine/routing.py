@@ -61,11 +61,11 @@ class Routing:
         return taken, matched
 
     def _taken(self, arc: Arc, names: Names) -> dict[str, Any]:
-        return (
-            {"step": arc.step, "set": self.values(arc.set, names)}
-            if arc.set
-            else {"step": arc.step}
-        )
+        if not arc.set:
+            return {"step": arc.step}
+        # Values given by `args` are bare names, and `args.*`, in the target.
+        wanted = {**arc.set, "args": arc.args} if arc.args else arc.set
+        return {"step": arc.step, "set": self.values(wanted, names)}
 
     def values(self, wanted: Mapping[str, Any], names: Names) -> dict[str, Any]:
         """All values of one `set` are rendered against the state before it."""

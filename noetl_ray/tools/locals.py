@@ -9,19 +9,35 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from noetl_ray.engine.fold import assign
+from noetl_ray.engine.envelope import Output, of_task, shown, without_envelope
+from noetl_ray.engine.fold import assign, assign_variable
 from noetl_ray.engine.names import Names, step_value
 from noetl_ray.errors import TemplateError
 from noetl_ray.tools.business_object import BusinessObject, ObjectNotes
-from noetl_ray.tools.outcome import FailedAttempt, Output
+from noetl_ray.tools.outcome import FailedAttempt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from noetl_ray.dsl.model import Task
+    from noetl_ray.dsl.model import Step, Task
     from noetl_ray.dsl.template import Templates
 
 WARNINGS_MAX = 20
+_PIPELINE_NAMES = frozenset(
+    {
+        "output",
+        "outcome",
+        "_prev",
+        "_task",
+        "_attempt",
+        "results",
+        "event",
+        "frame",
+        "input",
+        "args",
+    }
+)
+"""What comes before the keys of a task's `input` (section 2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +70,9 @@ class Locals:
         ctx: dict[str, Any],
         templates: Templates,
         iteration: Mapping[str, Any] | None,
+        step: Step,
     ) -> None:
+        self._step = step
         self._names = names
         self._ctx = ctx
         self._templates = templates
@@ -70,6 +88,7 @@ class Locals:
         self.values: dict[str, Any] = {}
         self.written: dict[str, Any] = {}
         self.output: Output | None = None
+        self._shown: Output | None = None
         self.given: dict[str, Any] = {}
         """What the current task's `input` rendered to."""
 
@@ -90,6 +109,7 @@ class Locals:
     def of(self, task: Task, attempt: int) -> dict[str, Any]:
         """The locals a task's templates see."""
         locals_: dict[str, Any] = {
+            **({self._step.name: step_value(self.so_far())} if self.values else {}),
             **self._loop,
             **self._labels,
             **self._own,
@@ -100,21 +120,42 @@ class Locals:
         }
         if self._iter:
             locals_["iter"] = self._iter
-        if self.output is not None:
-            locals_["output"] = locals_["outcome"] = self.output
+        if self._shown is not None:
+            locals_["output"] = locals_["outcome"] = self._shown
         return locals_
 
-    def judging(self, task: Task, output: Output, shown: Any) -> Names:
+    def take(self, locals_: dict[str, Any], given: dict[str, Any]) -> None:
+        """Name the current task's input: by its keys, as `input` and, with an arc's, as `args`."""
+        self.given = given
+        from_arc = self._ctx.get("args")
+        for key, value in given.items():
+            if key not in _PIPELINE_NAMES or key not in locals_:
+                locals_[key] = value
+        locals_["input"] = given
+        locals_["args"] = {**from_arc, **given} if isinstance(from_arc, dict) else given
+
+    def so_far(self) -> Any:
+        """The result of the step, were it to end now."""
+        if not self._step.tasks:
+            return {}
+        if len(self._step.tasks) == 1:
+            return self.output["data"] if self.output else None
+        last = self.prev if isinstance(self.prev, dict) else {}
+        plain = {
+            key: dict(item) if isinstance(item, dict) else item for key, item in self.values.items()
+        }
+        return {**plain, "results": plain, **last}
+
+    def judging(self, task: Task, output: Output, seen: Any) -> Names:
         """The names a task's rules and `set` see, once it has run."""
-        return self.names(
-            self.of(task, output["meta"]["attempt"])
-            | self.given
-            | {"output": shown, "outcome": shown}
-        )
+        locals_ = self.of(task, output["meta"]["attempt"])
+        self.take(locals_, self.given)
+        return self.names(locals_ | {"output": seen, "outcome": seen})
 
     def note(self, task: Task, output: Output) -> None:
         """A task has run; a failed one leaves its label and `_prev` as they were."""
         self.output = output
+        self._shown = shown(output)
         self._output_task = task.label
         if not output["error"]:
             self._prev = task.label
@@ -126,28 +167,28 @@ class Locals:
         self._changed.add(label)
 
     def apply_set(
-        self, task: Task, wanted: Mapping[str, Any], output: Output, *, of_task: bool
+        self, task: Task, wanted: Mapping[str, Any], output: Output, *, by_task: bool
     ) -> None:
         """Write a `set` of a rule or a task; all its values are rendered before any is written."""
         if not wanted:
             return
-        shown: Any = step_value(output["data"]) if of_task else output
-        names = self.judging(task, output, shown)
+        names = self.judging(task, output, of_task(shown(output)) if by_task else shown(output))
         values: dict[str, Any] = {}
         for key, template in wanted.items():
             try:
-                values[key] = self._templates.value(template, names, coerce=True)
+                value = self._templates.value(template, names, coerce=True)
+                values[key] = without_envelope(value) if by_task else value
             except TemplateError as error:
                 self._warnings.append(f"set {key} of {task.label}: {error.message}"[:300])
         for key, value in values.items():
             scope, _, rest = key.partition(".")
             if scope == "iter" and rest:
                 assign(self._iter, rest, value)
-            elif of_task and not rest:
+            elif by_task and not rest:
                 self._own[key] = value
             else:
                 plain = rest if scope in ("ctx", "step") and rest else key
-                assign(self._ctx, plain, value)
+                assign_variable(self._ctx, self._names.seed, plain, value)
                 self.written[plain] = value
 
     @property
@@ -217,7 +258,7 @@ class Locals:
         self._warnings = list(scope["warnings"])
         self._objects.restore(scope["objects"])
         for key, value in scope["written"].items():
-            assign(self._ctx, key, value)
+            assign_variable(self._ctx, self._names.seed, key, value)
             self.written[key] = value
         told = dict(scope["output"])
         if told:
@@ -225,3 +266,4 @@ class Locals:
             ok = not told["error"]
             data = progress.values.get(self._output_task) if ok else told.get("data")
             self.output = Output({**told, "data": data})
+            self._shown = shown(self.output)

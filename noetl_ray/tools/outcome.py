@@ -36,26 +36,6 @@ class PipelineOutcome:
     objects: tuple[BusinessObject, ...] = ()
 
 
-class Output(dict[str, Any]):
-    """The envelope of section 6; a field it lacks is looked up in the task's own result."""
-
-    def __missing__(self, key: str) -> Any:
-        """Fall through to the result."""
-        data = self.get("data")
-        if key in ("response", "result"):
-            return data
-        if isinstance(data, dict) and key in data:
-            return data[key]
-        raise KeyError(key)
-
-    def __contains__(self, key: object) -> bool:
-        """Present when a lookup would find it."""
-        if dict.__contains__(self, key) or key in ("response", "result"):
-            return True
-        data = dict.get(self, "data")
-        return isinstance(data, dict) and key in data
-
-
 def error_of(kind: str, message: str, **more: Any) -> dict[str, Any]:
     """An error of the engine's own, in the shape of section 6."""
     return {"kind": kind, "retryable": False, "code": kind, "message": message, **more}

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from noetl_ray.dsl.template import DROP
+from noetl_ray.engine.envelope import Output, shown
+from noetl_ray.engine.names import handed_over
 from noetl_ray.errors import LogError, NoetlError, TemplateError, ToolError
 from noetl_ray.tools.keychain import Prepare, was_refused
 from noetl_ray.tools.limits import after_retry_after
 from noetl_ray.tools.locals import Locals, Progress
-from noetl_ray.tools.outcome import FailedAttempt, Output, PipelineOutcome, error_of, tool_error
+from noetl_ray.tools.outcome import FailedAttempt, PipelineOutcome, error_of, tool_error
 from noetl_ray.tools.port import ToolContext
 
 if TYPE_CHECKING:
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
 TASK_RUNS_MAX = 1_000_000
 """A pipeline that jumps for ever is ended here."""
 
-_COERCED_KEYS = frozenset({"input", "args", "params", "payload", "json", "data", "form"})
+_COERCED_KEYS = frozenset({"input", "args", "params"})
+_DROPPED = frozenset({"params", "headers"})
+"""Where an undefined value of a request is left out instead of sent empty."""
 _ENVELOPE_KEYS = ("http", "pg", "py")
 
 
@@ -69,7 +74,7 @@ class Pipeline:
         self._context_for = context_for
         self._prepare = prepare
         self._record = record
-        self._locals = Locals(names, ctx, templates, iteration)
+        self._locals = Locals(names, ctx, templates, iteration, step)
         self._failed_attempts: list[FailedAttempt] = []
         self._index = 0
         self._attempt = 1
@@ -94,7 +99,7 @@ class Pipeline:
                 rule = self._matching(task, output)
                 action = rule.do if rule else ("fail" if output["error"] else "continue")
                 if rule is not None:
-                    self._locals.apply_set(task, rule.set, output, of_task=False)
+                    self._locals.apply_set(task, rule.set, output, by_task=False)
                 if action == "retry" and rule is not None:
                     if not await self._retried(task, rule, output):
                         failure = output["error"] or error_of("unknown", "attempts used up")
@@ -219,23 +224,28 @@ class Pipeline:
         if error and meta_key:
             output[meta_key] = dict(error)
         self._locals.note(task, output)
-        self._locals.apply_set(task, task.set, output, of_task=True)
+        self._locals.apply_set(task, task.set, output, by_task=True)
         return output
 
     def _render(self, task: Task, locals_: dict[str, Any]) -> tuple[dict[str, Any], float | None]:
         names = self._locals.names(locals_)
         given = self._templates.value({**task.input, **self._step.input}, names, coerce=True)
-        self._locals.given = given
-        locals_.update(given)
-        locals_["input"] = locals_["args"] = given
+        self._locals.take(locals_, given)
         text_keys = self._registry.get(task.kind).text_keys
         config: dict[str, Any] = {}
         for key, value in task.config.items():
             if key in text_keys:
                 config[key] = self._text(value, names)
             else:
-                config[key] = self._templates.value(value, names, coerce=key in _COERCED_KEYS)
+                missing = DROP if task.kind == "http" and key in _DROPPED else ""
+                made = self._templates.value(
+                    value, names, coerce=key in _COERCED_KEYS, missing=missing
+                )
+                if made is not DROP:
+                    config[key] = made
         config["input"] = given
+        if task.kind == "python":
+            config["input"] = {key: handed_over(value) for key, value in given.items()}
         raw = self._templates.value(task.timeout, names) if task.timeout is not None else None
         if raw is None and self._step.timeout is not None:
             raw = self._templates.value(self._step.timeout, names)
@@ -256,7 +266,7 @@ class Pipeline:
     def _matching(self, task: Task, output: Output) -> Rule | None:
         if not task.rules:
             return None
-        names = self._locals.judging(task, output, output)
+        names = self._locals.judging(task, output, shown(output))
         for rule in task.rules:
             if rule.when is None or self._templates.truth(rule.when, names):
                 return rule
@@ -300,21 +310,11 @@ class Pipeline:
 
     def _outcome(self, error: dict[str, Any] | None) -> PipelineOutcome:
         found = self._locals
-        value: Any
-        if len(self._step.tasks) == 1:
-            value = found.output["data"] if found.output else None
-        else:
-            last = found.prev if isinstance(found.prev, dict) else {}
-            plain = {
-                key: dict(item) if isinstance(item, dict) else item
-                for key, item in found.values.items()
-            }
-            value = {**plain, "results": plain, **last}
         if error is not None:
             error = {**error, "step": self._step.name}
         return PipelineOutcome(
             ok=error is None,
-            value=value,
+            value=found.so_far(),
             error=error,
             set=found.written,
             failed_attempts=tuple(self._failed_attempts),

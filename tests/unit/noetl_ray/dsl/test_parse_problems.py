@@ -173,8 +173,8 @@ def test_steps_and_arcs(steps: str, expected: list[str]) -> None:
     ("body", "expected"),
     [
         (
-            "vars: {a: 1}",
-            ["error 6:5 workflow[0].vars: 'vars' is not supported yet by this version"],
+            "vars: [a]",
+            ["error 6:11 workflow[0].vars: 'vars' must be a mapping"],
         ),
         (
             "case: [{when: x}]",
@@ -357,8 +357,11 @@ def test_inside_a_step(body: str, expected: list[str]) -> None:
             ],
         ),
         (
-            "{kind: noop, eval: [{do: fail}]}",
-            ["error 6:24 workflow[0].tool.eval: 'eval' is not supported yet by this version"],
+            "{kind: noop, eval: [{do: fale}]}",
+            [
+                "error 6:36 workflow[0].tool.eval[0].do: unknown action 'fale' "
+                "(did you mean 'fail'?)"
+            ],
         ),
         (
             "{kind: noop, side_effects: maybe}",

@@ -8,12 +8,13 @@ import pytest
 
 from noetl_ray.dsl.model import Rule, Step, Task
 from noetl_ray.dsl.template import Templates
+from noetl_ray.engine.envelope import Output
 from noetl_ray.engine.names import Names
 from noetl_ray.errors import LogUnavailableError, NotFoundError, ToolError
 from noetl_ray.testing.simloop import SimClock, run_simulated
 from noetl_ray.tools import pipeline as module
 from noetl_ray.tools.noop import NoopTool
-from noetl_ray.tools.outcome import Output, PipelineOutcome
+from noetl_ray.tools.outcome import PipelineOutcome
 from noetl_ray.tools.pipeline import Pipeline
 from noetl_ray.tools.port import ToolContext, ToolResult
 from noetl_ray.tools.registry import ToolRegistry
@@ -371,15 +372,17 @@ def test_input_is_rendered_given_to_the_tool_and_visible_as_names() -> None:
     assert outcome.value == {"m": "step wins", "all": 2}
 
 
-def test_text_keys_are_never_turned_into_data() -> None:
+def test_mixed_text_becomes_data_in_input_and_params_only() -> None:
     tool = ActTool()
+    mixed = "[{{ workload.n }}]"
     run(
-        http(config={"url": "{{ workload.n }}", "json": "[{{ workload.n }}]"}),
+        http(config={"url": "{{ workload.n }}", "json": mixed, "params": {"q": mixed}}),
         tool=tool,
         workload={"n": 12},
     )
     assert tool.seen[0]["url"] == "12"
-    assert tool.seen[0]["json"] == [12]
+    assert tool.seen[0]["json"] == "[12]"
+    assert tool.seen[0]["params"] == {"q": [12]}
 
 
 def test_the_envelope_of_an_error_shows_its_fields_where_rules_look() -> None:
