@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.tools.limiter import limiter_of
 from noetl_ray.tools.limiter_nats import NatsLimits
+from noetl_ray.tools.python_memory import machine_bytes
 from noetl_ray.tools.registry import default_registry
 from noetl_ray.wal.connection import Connection, connect
 from noetl_ray.wal.generators import GeneratorLease, lease_generator
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from noetl_ray.config.settings import Settings
+    from noetl_ray.tools.python_remote import RemotePython
 
 
 WATCH_S = 1.0
@@ -331,10 +334,10 @@ def _worker(
     runtime = settings.runtime
     files = Path(settings.data_dir).resolve() / "files"
     files.mkdir(parents=True, exist_ok=True)
+    memory_bytes = runtime.python_memory_mb << 20 or machine_bytes() // 2
     registry = default_registry(
         python_processes=runtime.python_processes,
         base_env=environ(),
-        data_root=files,
         limiter=limiter_of(
             settings.http.limits,
             NatsLimits(ports.connection),
@@ -342,6 +345,10 @@ def _worker(
             clock=ports.clock,
             wait_max_s=settings.http.limit_wait_s,
         ),
+        script_root=files,
+        data_root=files,
+        python_memory_bytes=memory_bytes,
+        remote=_remote(settings, memory_bytes),
     )
     stack.push_async_callback(registry.close)
     identity = WorkerIdentity(
@@ -371,3 +378,13 @@ def _worker(
         announce_ms=runtime.announce_ms,
         shard_count=runtime.shard_count,
     )
+
+
+def _remote(settings: Settings, memory_bytes: int) -> RemotePython | None:
+    """Who runs tasks with resources: Ray, when this process is one of its own."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return None
+    from actors.bridge import RayPython
+
+    return RayPython(wait_s=settings.ray.task_wait_s, memory_bytes=memory_bytes)

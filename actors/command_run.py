@@ -21,6 +21,7 @@ from actors.programs import Programs
 from actors.task_records import TaskRecords
 from noetl_ray.clock import Clock, iso_utc
 from noetl_ray.credentials.port import Credential, CredentialStore
+from noetl_ray.dsl.pycode import code_reads
 from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.loops import iteration_names
 from noetl_ray.engine.names import Names, plain_names, whole_value
@@ -257,7 +258,7 @@ class CommandRun:
         names: Mapping[str, Any],
     ) -> ToolContext:
         await self._lease.ensure()
-        wants_names = task.kind == "python" and "context" in str(task.config.get("code", ""))
+        wanted = code_reads(task.config) if task.kind == "python" else frozenset()
         return ToolContext(
             execution_id=self._offer.issued.execution_id,
             step=self._step,
@@ -270,7 +271,7 @@ class CommandRun:
             artifacts=self._artifacts,
             still_ours=self._lease.ensure,
             conceal=self._secrets.add,
-            names=plain_names(names) if wants_names else dict(self._loop_names),
+            names={**self._loop_names, **plain_names(names, wanted)},
         )
 
     async def _credential(self, name: str) -> Credential:

@@ -32,6 +32,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "runtime.conductors": (1, 1_000),
     "runtime.workers": (1, 1_000),
     "runtime.python_processes": (1, 1_024),
+    "runtime.python_memory_mb": (0, 1 << 24),
     "event_store.ack_timeout_ms": (10, 600_000),
     "event_store.duplicate_window_s": (1, 3_600),
     "projection_stores.batch_size": (1, 100_000),
@@ -51,6 +52,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "http.limit_wait_s": (1, 86_400),
     "ray.num_cpus": (0, 100_000),
     "ray.object_store_mb": (76, 1 << 24),  # Ray refuses to start below about 75 MB.
+    "ray.task_wait_s": (0, 86_400),
 }
 
 SCHEMES: Mapping[str, tuple[str, ...]] = {

@@ -38,6 +38,8 @@ class RuntimeSettings:
     workers: int = 1
     python_processes: int = 2
     """Warm processes for user Python per worker."""
+    python_memory_mb: int = 0
+    """MiB one call of user Python may use; 0 means half of the machine's memory."""
     allowed_env: tuple[str, ...] = ()
     """Environment names templates may read."""
 
@@ -131,6 +133,8 @@ class RaySettings:
     num_cpus: int = 0
     """CPUs of a local cluster; 0 takes what the machine has."""
     object_store_mb: int = 256
+    task_wait_s: int = 60
+    """How long a task waits for resources that no node has, before it fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -198,6 +198,16 @@ CONSTRUCTS: dict[str, tuple[Key, ...]] = {
         Key("status", "scalar", "Where it stands now."),
         Key("attributes", "any", "More about it: a mapping, or a template that gives one."),
     ),
+    "resources": (
+        Key("num_cpus", "any", "CPUs of the Ray task; the default is 1."),
+        Key("num_gpus", "any", "GPUs."),
+        Key("memory", "any", "Bytes, or text such as 2GiB: reserved, and the most it may use."),
+    ),
+    "runtime env": (
+        Key("env_vars", "any", "Environment variables of the Ray task."),
+        Key("pip", "any", "Requirements to install for it."),
+        Key("working_dir", "any", "Address of a zip file to run in."),
+    ),
     "policy": (Key("rules", "rules", "The first that matches says what to do."),),
     "rule": (
         Key("when", "any", "Condition; without one the rule always matches."),
@@ -217,7 +227,7 @@ CONSTRUCTS: dict[str, tuple[Key, ...]] = {
 """Every construct with its keys, in the order an editor should offer them."""
 
 CONFIG: dict[str, tuple[str, ...]] = {
-    "python": ("code", "code_b64", "script", "libs", "env"),
+    "python": ("code", "code_b64", "script", "libs", "env", "resources", "runtime_env"),
     "postgres": (
         "query", "command", "queries", "commands", "cmd", "cmds", "script", "pool", "params",
         "credential",

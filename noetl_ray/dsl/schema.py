@@ -24,6 +24,11 @@ _ROOT = "playbook"
 _SCALAR = ["string", "number", "boolean"]
 _TEMPLATE = {"type": "string", "pattern": r"\{\{|\{%"}
 _NOTHING = {"type": "null"}
+_TYPED: dict[str, Any] = {
+    "resources": {"anyOf": [{"$ref": "#/$defs/resources"}, _TEMPLATE, _NOTHING]},
+    "runtime_env": {"anyOf": [{"$ref": "#/$defs/runtime_env"}, _TEMPLATE, _NOTHING]},
+}
+"""Config that has a shape of its own; only python tasks read it."""
 
 
 def playbook_schema() -> dict[str, Any]:
@@ -120,9 +125,12 @@ def _shapes() -> dict[str, Any]:
 
 def _config(kind: str) -> dict[str, Any]:
     """What a task of a kind reads, offered only once the kind is written."""
+    offered: dict[str, Any] = {key: _TYPED.get(key, {}) for key in CONFIG[kind]}
+    if kind == "python":
+        offered["spec"] = {"properties": _TYPED}
     return {
         "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
-        "then": {"properties": {key: {} for key in CONFIG[kind]}},
+        "then": {"properties": offered},
     }
 
 

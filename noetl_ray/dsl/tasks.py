@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from noetl_ray.dsl.language import ACTIONS, BACKOFFS, CONFIG, WORKBOOK, refused
 from noetl_ray.dsl.model import Rule, Task
 from noetl_ray.dsl.objects import read_business_object
+from noetl_ray.dsl.resources import check_wish
 from noetl_ray.dsl.shape import NOT_YET, Shape, place
 
 if TYPE_CHECKING:
@@ -138,6 +139,10 @@ def _own(shape: Shape, label: str, kind: str, node: Node, path: str) -> Task:
     common = (*_OWN_KEYS, "auth", "timeout", "timeout_seconds")
     if kind in CONFIG or kind == WORKBOOK:
         shape.slips(node, path, (*common, *CONFIG.get(kind, ())), f"{kind} task")
+    if kind == "python":
+        check_wish(shape, node, path)
+        if spec is not None:
+            check_wish(shape, spec, f"{path}.spec")
     config = {key: item.data() for key, item in node.value.items() if key not in _OWN_KEYS}
     task = Task(
         label=label,

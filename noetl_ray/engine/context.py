@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from noetl_ray.dsl.pycode import code_reads
 from noetl_ray.engine.names import has_template
 
 if TYPE_CHECKING:
@@ -56,9 +57,10 @@ class StepReads:
             for rule in task.rules:
                 for part in (rule.when, rule.set, rule.attempts, rule.delay):
                     found |= self._templates.reads(part)
-            if task.kind == "python" and "context" in str(task.config.get("code", "")):
-                # User code can reach anything through its `context` mapping.
-                found.add(_EVERYTHING)
+            if task.kind == "python":
+                # User code reads by name through `main`, and anything through `context`.
+                names = code_reads(task.config, {*task.input, *step.input})
+                found |= {_EVERYTHING} if names is None else {(name,) for name in names}
             found |= {(KEYCHAIN, name) for name in self._authorizing(task.config)}
         return frozenset(found)
 

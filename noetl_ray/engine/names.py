@@ -6,7 +6,7 @@ fewer values in it, those its command carries (P24).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -305,11 +305,16 @@ def has_template(value: Any) -> bool:
     return False
 
 
-def plain_names(names: Mapping[str, Any]) -> dict[str, Any]:
-    """The render context as plain data, for code that asks for all of it; without secrets."""
+def plain_names(names: Mapping[str, Any], wanted: Collection[str] | None = None) -> dict[str, Any]:
+    """The render context as plain data, for code that asks for it; without secrets.
+
+    Args:
+        names: The render context.
+        wanted: Just these names; None takes all.
+    """
     return {
         key: msgspec.to_builtins(to_jsonable(_dict(handed_over(names[key]))))
-        for key in names
+        for key in (names if wanted is None else [name for name in wanted if name in names])
         if key != "keychain"
     }
 

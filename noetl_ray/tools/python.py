@@ -1,20 +1,17 @@
 """The ``python`` kind: makes a request for the pool, turns its reply into a result or ToolError.
 
-The rules of user code itself (dsl section 7) are in python_child.py, processes in python_pool.py.
+The rules of user code itself (dsl section 7) are in python_child.py, processes in python_pool.py,
+where code comes from in python_script.py, tasks that ask for resources in python_remote.py.
 User code sees an allowlist of our environment plus the task's ``env``, never the rest.
 """
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import binascii
 import contextlib
 import json
 import signal
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -23,7 +20,17 @@ from noetl_ray.events.canonical import to_jsonable
 from noetl_ray.tools.auth import resolve_auth
 from noetl_ray.tools.limits import time_limit_s
 from noetl_ray.tools.port import ToolContext, ToolResult
-from noetl_ray.tools.python_pool import ProcessEndedError, PythonPool, ReplyTooLargeError
+from noetl_ray.tools.python_pool import PythonPool
+from noetl_ray.tools.python_process import (
+    MemoryExceededError,
+    ProcessEndedError,
+    ReplyTooLargeError,
+)
+from noetl_ray.tools.python_remote import RemotePython, Wish, nobody, read_wish
+from noetl_ray.tools.python_script import read_code
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CONFIG_KEYS: frozenset[str] = frozenset(
     {
@@ -35,6 +42,8 @@ CONFIG_KEYS: frozenset[str] = frozenset(
         "env",
         "input",
         "libs",
+        "resources",
+        "runtime_env",
         "script",
         "timeout",
         "timeout_seconds",
@@ -67,36 +76,45 @@ class PythonTool:
         processes: int = 2,
         base_env: Mapping[str, str],
         script_root: Path | None = None,
+        memory_bytes: int = 0,
+        remote: RemotePython | None = None,
     ) -> None:
-        """Make the tool; processes start at the first call or at ``warm``."""
-        env = {name: base_env[name] for name in ENV_ALLOWED if name in base_env}
-        # Without a locale the interpreter would print in ASCII.
-        env.setdefault("LANG", "C.UTF-8")
-        self._pool = PythonPool(size=processes, env=env)
+        """Make the tool; processes start at the first call or at ``warm``.
+
+        Args:
+            processes: How many run at once.
+            base_env: Environment of this process; user code sees an allowlist of it.
+            script_root: Folder that ``script`` files lie in; None refuses files.
+            memory_bytes: What one call may use; 0 sets no limit.
+            remote: Who runs the tasks that ask for resources; None fails them.
+        """
+        self._pool = PythonPool(
+            size=processes, env=child_environment(base_env), memory_bytes=memory_bytes
+        )
         self._script_root = script_root
+        self._remote = remote
 
     def warm(self) -> None:
         """Start the processes now, so that the first task does not pay for it."""
         self._pool.warm()
 
     async def run(self, config: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Run the task's code once in a process of the pool."""
-        code = await self._code(config)
+        """Run the task's code once, in a process of the pool or where its wish can be met."""
+        wish = read_wish(config)
+        if wish is not None and self._remote is None:
+            raise nobody(wish)
+        code = await read_code(config, context, self._script_root)
         request = await _request(code, config, context)
         limit = time_limit_s(config, context.timeout_s)
-        reply: dict[str, Any] = {}
-
-        def keep(raw: bytearray) -> bool:
-            reply.update(_decode(raw))
-            return not reply.get("dirty", True)
-
         try:
-            await self._pool.call(request, context.log, limit, keep)
+            reply = await self._call(request, wish, context, limit)
         except TimeoutError:
             msg = f"the Python code ran longer than {limit:g} s and was killed"
             raise ToolError(msg, "timeout", True, {"timeout_s": limit}) from None
         except ProcessEndedError as end:
             raise _ended(end.code) from None
+        except MemoryExceededError as error:
+            raise _too_much(error.limit_bytes) from None
         except ReplyTooLargeError as error:
             msg = f"the result of the Python code is too large: {error}"
             raise ToolError(msg, "schema") from None
@@ -106,59 +124,35 @@ class PythonTool:
             raise _ended(reply["exit_code"], str(reply.get("said") or ""))
         raise _failed(reply.get("error") or {})
 
+    async def _call(
+        self, request: bytes, wish: Wish | None, context: ToolContext, limit: float | None
+    ) -> dict[str, Any]:
+        if wish is not None and self._remote is not None:
+            name = f"{context.execution_id}/{context.step}/{context.task}/{context.attempt}"
+            raw = await self._remote.call(
+                request, wish, name=name, log=context.log, timeout_s=limit
+            )
+            return _decode(raw)
+        reply: dict[str, Any] = {}
+
+        def keep(raw: bytearray) -> bool:
+            reply.update(_decode(raw))
+            return not reply.get("dirty", True)
+
+        await self._pool.call(request, context.log, limit, keep)
+        return reply
+
     async def close(self) -> None:
         """Kill the processes."""
         await self._pool.close()
 
-    async def _code(self, config: dict[str, Any]) -> str:
-        code = config.get("code")
-        if isinstance(code, str) and code.strip():
-            return code
-        encoded = config.get("code_b64")
-        if encoded:
-            try:
-                return base64.b64decode(str(encoded), validate=False).decode("utf-8")
-            except (binascii.Error, UnicodeDecodeError) as error:
-                msg = f"code_b64 is not base64 of UTF-8 text: {error}"
-                raise ToolError(msg, "schema") from None
-        script = config.get("script")
-        if isinstance(script, str) and script.strip():
-            return script
-        if isinstance(script, dict):
-            return await self._script(script)
-        msg = "a python task needs code: give `code`, `code_b64` or `script`"
-        raise ToolError(msg, "schema")
 
-    async def _script(self, script: dict[str, Any]) -> str:
-        source = script.get("source") or {}
-        kind = str(source.get("type") or ("inline" if "code" in {*source, *script} else "file"))
-        if kind == "inline":
-            code = source.get("code") or script.get("code")
-            if not isinstance(code, str):
-                msg = "script.source of type inline needs `code`"
-                raise ToolError(msg, "schema")
-            return code
-        if kind != "file":
-            msg = f"script.source.type {kind!r} is not supported: use inline or file"
-            raise ToolError(msg, "schema")
-        return await self._script_file(str(script.get("uri") or source.get("path") or ""))
-
-    async def _script_file(self, uri: str) -> str:
-        name = uri.removeprefix("file://")
-        if self._script_root is None:
-            msg = f"script file {name!r} refused: no script folder is set up; use inline code"
-            raise ToolError(msg, "schema")
-        root = self._script_root.resolve()
-        path = (root / name).resolve()
-        if not name or Path(name).is_absolute() or not path.is_relative_to(root):
-            msg = f"script file {name!r} must be a relative path below the script folder"
-            raise ToolError(msg, "schema")
-        try:
-            return await asyncio.to_thread(path.read_text, "utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-            msg = f"script file {name!r} cannot be read: {reason}"
-            raise ToolError(msg, "not_found") from None
+def child_environment(base_env: Mapping[str, str], *more: str) -> dict[str, str]:
+    """What user code sees of an environment: the allowlist, and ``more`` names."""
+    env = {name: base_env[name] for name in (*ENV_ALLOWED, *more) if name in base_env}
+    # Without a locale the interpreter would print in ASCII.
+    env.setdefault("LANG", "C.UTF-8")
+    return env
 
 
 async def _request(code: str, config: dict[str, Any], context: ToolContext) -> bytes:
@@ -219,7 +213,7 @@ def _loop_names(names: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _decode(raw: bytearray) -> dict[str, Any]:
+def _decode(raw: bytearray | bytes) -> dict[str, Any]:
     try:
         reply = msgspec.json.decode(raw)
     except msgspec.DecodeError:
@@ -243,6 +237,13 @@ def _ended(code: int | None, said: str = "") -> ToolError:
     else:
         how = f"ended with exit code {code}" + (f": {said}" if said else "")
     return ToolError(f"the step's Python process {how}", "unknown", False, details)
+
+
+def _too_much(limit_bytes: int) -> ToolError:
+    size_mb = round(limit_bytes / (1 << 20))
+    msg = f"the Python code used more than {size_mb} MiB of memory and was killed"
+    details = {"exception_type": "MemoryExceeded", "memory_limit_bytes": limit_bytes}
+    return ToolError(msg, "unknown", False, details)
 
 
 def _failed(error: dict[str, Any]) -> ToolError:

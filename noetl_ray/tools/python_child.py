@@ -2,8 +2,8 @@
 
 It owns the rules of dsl section 7 (names, ``result``, top-level ``return``, ``main``) and the
 restoring of process-wide state between calls. It refuses to outlive its parent. It never imports
-noetl_ray: the one module it shares (canonical.py) is loaded by path, so that a start costs little
-more than msgspec.
+noetl_ray: the two modules it needs are loaded by path, so that a start costs little more than
+msgspec.
 
 A request and a reply are each one frame on a private socket: 8 bytes of length, then JSON. One byte
 before the reply says that user code starts now: without it the parent may safely ask elsewhere.
@@ -12,7 +12,6 @@ What user code prints goes through the ordinary descriptors 1 and 2, which the p
 
 from __future__ import annotations
 
-import ast
 import builtins
 import contextlib
 import datetime
@@ -21,7 +20,6 @@ import importlib
 import importlib.util
 import inspect
 import json
-import linecache
 import os
 import select
 import signal
@@ -32,7 +30,6 @@ import threading
 import traceback
 import types
 import uuid
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +37,8 @@ import msgspec
 
 MODULE_NAME = "noetl_task"
 STARTED = b"!"
-_COMPILED_MAX = 64
+GUARDED = "guarded"
 _TOP_NAMES = {"<module>": "code", "__noetl_body__": "code"}
-
-_compiled: OrderedDict[str, types.CodeType] = OrderedDict()
 
 
 class _Exit(Exception):
@@ -55,84 +50,18 @@ class _Exit(Exception):
         self.said = said
 
 
-def load_to_jsonable() -> Any:
-    """The project's one implementation of to_jsonable, without importing the package around it."""
-    path = Path(__file__).resolve().parents[1] / "events" / "canonical.py"
-    spec = importlib.util.spec_from_file_location("_noetl_canonical", path)
+def load_module(name: str) -> Any:
+    """A module of the project by its path below the package, without importing the package."""
+    path = Path(__file__).resolve().parents[1] / name
+    spec = importlib.util.spec_from_file_location(f"_noetl_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.to_jsonable
+    return module
 
 
-def compile_user_code(source: str) -> types.CodeType:
-    """Compile user code; the names it binds are globals even with a top-level ``return``."""
-    cached = _compiled.get(source)
-    if cached is not None:
-        _compiled.move_to_end(source)
-        return cached
-    filename = f"<task code {len(source)}-{abs(hash(source)):x}>"
-    lines = source
-    try:
-        tree = ast.parse(source, filename)
-    except IndentationError:
-        # Only where it is needed: dedenting always would alter texts inside the code.
-        import textwrap
-
-        lines = textwrap.dedent(source)
-        tree = ast.parse(lines, filename)
-    linecache.cache[filename] = (len(lines), None, lines.splitlines(keepends=True), filename)
-    try:
-        code = compile(tree, filename, "exec", dont_inherit=True)
-    except SyntaxError as error:
-        if "'return' outside function" not in str(error.msg):
-            raise
-        code = _compile_with_return(tree, filename)
-    _compiled[source] = code
-    if len(_compiled) > _COMPILED_MAX:
-        _, old = _compiled.popitem(last=False)
-        linecache.cache.pop(old.co_filename, None)
-    return code
-
-
-def _compile_with_return(tree: ast.Module, filename: str) -> types.CodeType:
-    """Put the body into a function whose locals are all declared global: one namespace."""
-    future = [n for n in tree.body if isinstance(n, ast.ImportFrom) and n.module == "__future__"]
-    body = [_Unannotate().visit(node) for node in tree.body if node not in future]
-
-    def build(names: list[str]) -> ast.Module:
-        head: list[ast.stmt] = [ast.Global(names=names)] if names else []
-        blank = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-        function = ast.FunctionDef(
-            name="__noetl_body__", args=blank, body=[*head, *body], decorator_list=[]
-        )
-        return ast.fix_missing_locations(ast.Module(body=[*future, function], type_ignores=[]))
-
-    probe = compile(build([]), filename, "exec", dont_inherit=True)
-    inner = next(
-        const
-        for const in probe.co_consts
-        if isinstance(const, types.CodeType) and const.co_name == "__noetl_body__"
-    )
-    names = sorted({*inner.co_varnames, *inner.co_cellvars})
-    return compile(build(names), filename, "exec", dont_inherit=True)
-
-
-class _Unannotate(ast.NodeTransformer):
-    """Drop annotations of top-level variables: an annotated name cannot be declared global."""
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
-        if not isinstance(node.target, ast.Name):
-            return node
-        if node.value is None:
-            return ast.copy_location(ast.Pass(), node)
-        return ast.copy_location(ast.Assign(targets=[node.target], value=node.value), node)
-
-    def _leave(self, node: ast.AST) -> ast.AST:
-        return node  # inner scopes keep theirs
-
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _leave
+compile_user_code = load_module("tools/python_compile.py").compile_user_code
 
 
 def run_user_code(request: dict[str, Any]) -> Any:
@@ -367,16 +296,45 @@ def _die_with_parent(connection: socket.socket, lifeline: int) -> None:
     threading.Thread(target=wait, name="noetl-parent-watch", daemon=True).start()
 
 
+def _stand_before(*descriptors: int) -> None:
+    """Go on in a child of our own, and end as it ends.
+
+    Whoever started us may kill its direct children before it ends itself, as Ray's workers do. Then
+    only the one that stands here dies early; the lifeline still ends the rest of the group.
+    """
+    pid = os.fork()
+    if pid == 0:
+        return
+    for descriptor in descriptors:
+        os.close(descriptor)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status < 0:
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(max(status, 0))
+
+
+def _offer_first_to_the_system() -> None:
+    """When memory runs out, the system ends user code before anything else of ours."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
 def serve() -> None:
     """Answer requests until the parent hangs up."""
+    _offer_first_to_the_system()
     descriptor, lifeline = int(sys.argv[1]), int(sys.argv[2])
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
+    if sys.argv[3] == GUARDED:
+        _stand_before(descriptor, lifeline)
+    sys.path[:0] = sys.argv[4:]
     sys.argv[1:] = []
     _die_with_parent(connection, lifeline)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
-    to_jsonable = load_to_jsonable()
+    to_jsonable = load_module("events/canonical.py").to_jsonable
     clean = _Clean()
     while True:
         (size,) = struct.unpack(">Q", _read_exactly(connection, 8))

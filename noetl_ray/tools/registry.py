@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from noetl_ray.tools.limiter import Limiter
     from noetl_ray.tools.port import Tool
+    from noetl_ray.tools.python_remote import RemotePython
 
 ENTRY_POINT_GROUP = "noetl_ray.tools"
 
@@ -112,6 +113,8 @@ def default_registry(
     script_root: Path | None = None,
     data_root: Path | None = None,
     limiter: Limiter | None = None,
+    python_memory_bytes: int = 0,
+    remote: RemotePython | None = None,
 ) -> ToolRegistry:
     """The built-in kinds. Nothing is started or connected until a task needs it.
 
@@ -121,6 +124,8 @@ def default_registry(
         script_root: Folder that ``script`` files of python tasks lie in; None refuses files.
         data_root: Folder that files of other tasks lie in, such as databases; None refuses files.
         limiter: Limits on http calls that workers share.
+        python_memory_bytes: What one call of user Python may use; 0 sets no limit.
+        remote: Who runs python tasks that ask for resources; None fails them.
     """
     from noetl_ray.tools.artifact import ArtifactTool
     from noetl_ray.tools.http import HttpTool
@@ -134,7 +139,13 @@ def default_registry(
     registry.register(NoopTool())
     registry.register(ArtifactTool())
     registry.register(
-        PythonTool(processes=python_processes, base_env=base_env or {}, script_root=script_root)
+        PythonTool(
+            processes=python_processes,
+            base_env=base_env or {},
+            script_root=script_root,
+            memory_bytes=python_memory_bytes,
+            remote=remote,
+        )
     )
     registry.register(HttpTool(limiter=limiter))
     registry.register(PostgresTool())

@@ -47,7 +47,8 @@ def local_set(cluster_settings: Settings) -> Iterator[LocalSet]:
 @pytest.fixture(scope="session")
 def shared_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSet]:
     folder = tmp_path_factory.mktemp("shared")
-    settings = Settings(data_dir=str(folder), ray=RaySettings(dashboard=False, num_cpus=2))
+    ray = RaySettings(dashboard=False, num_cpus=2, task_wait_s=2)
+    settings = Settings(data_dir=str(folder), ray=ray)
     try:
         yield up(settings)
     finally:

@@ -89,3 +89,10 @@ def test_python_that_asks_for_its_context_gets_everything() -> None:
     assert set(found["steps"]) == {"a", "b"}
     quiet = Task(label="t", kind="python", config={"code": "result = 1"})
     assert carried(quiet) == {"ctx": {}, "workload": {}, "steps": {}}
+
+
+def test_p24_the_arguments_of_main_are_carried_unless_the_input_has_them() -> None:
+    code = "def main(w, c, a, mine):\n    return 1"
+    task = Task(label="t", kind="python", config={"code": code}, input={"w": 1})
+    found = carried(task)
+    assert (found["ctx"], found["workload"], set(found["steps"])) == ({"c": 2}, {}, {"a"})

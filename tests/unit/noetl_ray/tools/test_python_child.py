@@ -8,6 +8,7 @@ import pytest
 
 from noetl_ray.events.canonical import to_jsonable
 from noetl_ray.tools import python_child as child
+from noetl_ray.tools.python_child import load_module
 
 
 def run(code, given=None, names=None, loop=None, **more):
@@ -143,7 +144,39 @@ def test_an_exception_without_text_can_be_told():
 
 
 def test_compiled_code_is_kept_within_a_bound():
-    for number in range(child._COMPILED_MAX + 10):
-        run(f"result = {number}")
-    assert len(child._compiled) == child._COMPILED_MAX
-    assert child.compile_user_code("result = 70") is child.compile_user_code("result = 70")
+    compiling = load_module("tools/python_compile.py")
+    for number in range(compiling._COMPILED_MAX + 10):
+        compiling.compile_user_code(f"result = {number}")
+    assert len(compiling._compiled) == compiling._COMPILED_MAX
+    again = compiling.compile_user_code("result = 70")
+    assert again is compiling.compile_user_code("result = 70")
+
+
+def test_lines_of_uniformly_indented_code_are_the_users_own():
+    with pytest.raises(ZeroDivisionError) as caught:
+        run("\n    x = 1\n    y = x / 0\n    return y")
+    told = child.describe(caught.value)
+    assert told["line"] == 3
+    assert told["traceback"].splitlines()[0] == "line 3, in code: y = x / 0"
+
+
+def test_a_main_that_was_given_as_input_is_not_called():
+    assert run("x = 1", {"main": "text"}) == {}
+
+
+def test_one_namespace_serves_functions_classes_and_comprehensions():
+    code = (
+        "import math\nlimit = 2\n"
+        "def small(n):\n    return n < limit\n"
+        "class C:\n    def f(self):\n        return small(1) and math.floor(1.5)\n"
+        "limit = 3\nresult = [C().f(), [small(n) for n in (1, 2, 3)]]"
+    )
+    assert run(code) == [1, [True, True, False]]
+    returned = code.replace("result = ", "return ")
+    assert run(returned) == [1, [True, True, False]]
+
+
+def test_an_async_main_may_use_the_loop_and_top_level_code_may_return_a_coroutine():
+    slow = "import asyncio\nasync def main(n):\n    await asyncio.sleep(0)\n    return n"
+    assert run(slow, {"n": 3}) == 3
+    assert run(slow.replace("main", "job") + "\nreturn job(4)") == 4

@@ -13,8 +13,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from noetl_ray.tools import python_pool
-from noetl_ray.tools.python_pool import ProcessEndedError, PythonPool, ReplyTooLargeError
+from noetl_ray.tools import python_process
+from noetl_ray.tools.python_pool import PythonPool
+from noetl_ray.tools.python_process import ProcessEndedError, ReplyTooLargeError
 
 
 def request(code: str, **given) -> bytes:
@@ -108,7 +109,7 @@ async def test_closing_ends_running_calls(pool):
 
 @pytest.mark.asyncio
 async def test_a_reply_beyond_the_bound_is_refused(pool, monkeypatch):
-    monkeypatch.setattr(python_pool, "REPLY_BYTES_MAX", 1000)
+    monkeypatch.setattr(python_process, "REPLY_BYTES_MAX", 1000)
     with pytest.raises(ReplyTooLargeError):
         await ask(pool, "result = 'x' * 2000")
     assert await ask(pool, "result = 1") == 1
@@ -180,7 +181,7 @@ async def test_a_call_moves_on_from_processes_that_die_before_it_starts(pool):
 async def test_processes_that_never_start_are_given_up(pool, monkeypatch, tmp_path):
     broken = tmp_path / "broken.py"
     broken.write_text("raise SystemExit(9)")
-    monkeypatch.setattr(python_pool, "CHILD_SCRIPT", broken)
+    monkeypatch.setattr(python_process, "CHILD_SCRIPT", broken)
     with pytest.raises(ProcessEndedError) as caught:
         await ask(pool, "result = 1")
     assert (caught.value.code, caught.value.started) == (9, False)
