@@ -18,6 +18,7 @@ from actors.dispatcher import Dispatcher, holds
 from actors.fleet import Fleet
 from actors.messages import CANCEL, Nudge, encode
 from noetl_ray.engine.fold import fold
+from noetl_ray.engine.inputs import accepted
 from noetl_ray.engine.state import wants_decision
 from noetl_ray.errors import EnvelopeError, NoetlError, VersionConflictError
 from noetl_ray.events.types import EventType
@@ -165,7 +166,9 @@ class Conductor:
         before = self._states.get(execution_id)
         if before is None and first.event_type is not EventType.EXECUTION_REQUESTED:
             return 0
-        self._take(execution_id, fold(before, recorded))
+        after = fold(before, recorded)
+        if after is not before:
+            self._take(execution_id, after)
         return execution_id
 
     def _take(self, execution_id: int, state: ExecutionState) -> None:
@@ -257,7 +260,10 @@ class Conductor:
             recorded = Recorded(
                 position=position, subject=subject, time_ms=self._p.clock.now_ms(), record=record
             )
-            after = fold(current, recorded)
+            if current is state and record is decision.record:
+                after = accepted(decision.state, recorded)
+            else:
+                after = fold(current, recorded)
             self._take(execution_id, after)
             await self._dispatch(after, record)
 

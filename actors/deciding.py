@@ -82,24 +82,24 @@ class Deciding:
         program = self._p.programs.cached(state.scope, digest)
         if program is None:
             program = await self._p.programs.get(state.scope, digest)
+        claims: list[tuple[str, str]] = []
         inputs = Inputs(
             now_ms=self._p.clock.now_ms(),
             producer=self._producer,
             mint=self._p.ids.mint,
-            assign=self._fleet.choose,
+            assign=partial(self._assign, claims),
             env=self._p.env,
             facts_max=1 if state.execution_id in self._small else FACTS_MAX,
             loop_items=await self._loop_items(state),
             workload=await self._workload(state),
         )
         while True:
-            claims: list[tuple[str, str]] = []
-            assign = partial(self._assign, claims)
             try:
-                return decide(state, program, replace(inputs, assign=assign))
+                return decide(state, program, inputs)
             except ResultNeededError as needed:
                 for worker_id, command_id in claims:
                     self._fleet.release(worker_id, command_id)
+                claims.clear()
                 value = await self._whole_result(state, needed.step)
                 inputs = replace(inputs, resolved={**inputs.resolved, needed.step: value})
 

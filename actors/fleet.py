@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from noetl_ray.engine.inputs import Claim
 from noetl_ray.events.types import EventType
-from placement.offer import Candidate, Place, choose_worker
+from placement.offer import Candidate, Place, choose_worker, distance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,28 +80,35 @@ class Fleet:
 
     def choose(self, command_id: str) -> Claim | None:
         """Take room on a worker for a command; None when nobody has any."""
-        chosen = choose_worker(
-            [
-                Candidate(
-                    worker_id=worker_id,
-                    place=member.place,
-                    held=len(member.held),
-                    room=self._room(member),
-                )
-                for worker_id, member in self._members.items()
-            ],
-            self._near,
-        )
-        if chosen is None:
-            return None
-        candidate, distance = chosen
-        member = self._members[candidate.worker_id]
+        if len(self._members) == 1:
+            # A laptop has one worker, and a choice among one needs no list.
+            ((worker_id, member),) = self._members.items()
+            if len(member.held) >= self._room(member):
+                return None
+            away: str = distance(member.place, self._near)
+        else:
+            chosen = choose_worker(
+                [
+                    Candidate(
+                        worker_id=worker_id,
+                        place=member.place,
+                        held=len(member.held),
+                        room=self._room(member),
+                    )
+                    for worker_id, member in self._members.items()
+                ],
+                self._near,
+            )
+            if chosen is None:
+                return None
+            worker_id, away = chosen[0].worker_id, chosen[1]
+            member = self._members[worker_id]
         member.held.add(command_id)
         return Claim(
-            worker_id=candidate.worker_id,
+            worker_id=worker_id,
             incarnation=member.incarnation,
             lease_ms=self._lease_ms,
-            distance=distance,
+            distance=away,
         )
 
     def holds(self, worker_id: str | None, command_id: str) -> None:

@@ -151,7 +151,7 @@ class Worker:
             "refused": self._refused,
         }
 
-    async def _on_offer(self, _subject: str, data: bytes) -> None:
+    def _on_offer(self, _subject: str, data: bytes) -> None:
         offer = decode_offer(data)
         if offer.incarnation != self._lease.incarnation:
             return

@@ -64,7 +64,7 @@ def fold(state: ExecutionState | None, recorded: Recorded) -> ExecutionState:
             return state
         draft = state.draft()
         _arrive(draft, recorded)
-    _note(draft, recorded)
+    note(draft, recorded)
     return draft
 
 
@@ -366,7 +366,8 @@ def _end(draft: ExecutionState, event: Event, status: Any) -> None:
         draft.final_step = event.payload["final_step"]
 
 
-def _note(draft: ExecutionState, recorded: Recorded) -> None:
+def note(draft: ExecutionState, recorded: Recorded) -> None:
+    """Count a record in."""
     events = recorded.record.events
     draft.event_count += len(events)
     if recorded.position >= draft.position:

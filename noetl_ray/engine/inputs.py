@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from noetl_ray.engine.context import StepReads
+from noetl_ray.engine.fold import note
 from noetl_ray.engine.joins import JoinGraph
 from noetl_ray.engine.state import ExecutionState
 from noetl_ray.events.envelope import Record
@@ -14,6 +17,7 @@ from noetl_ray.events.envelope import Record
 if TYPE_CHECKING:
     from noetl_ray.dsl.model import Playbook
     from noetl_ray.dsl.template import Templates
+    from noetl_ray.wal.port import Recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,23 @@ class Decision:
 
     record: Record
     state: ExecutionState
+
+
+def accepted(draft: ExecutionState, recorded: Recorded) -> ExecutionState:
+    """The draft a decision was made on, now that its record has a position.
+
+    The same as folding the record into the state the decision started from: the draft has all of
+    it but the position. Only for whoever made the decision and knows that nothing came between.
+    """
+    for event in recorded.record.events:
+        command = draft.commands.get(event.command_id or "")
+        if command is not None and command.issued_event_id == event.event_id:
+            draft.commands[command.command_id] = msgspec.structs.replace(
+                command, issued_position=recorded.position
+            )
+    draft.control_version = recorded.position
+    note(draft, recorded)
+    return draft
 
 
 class ResultNeededError(Exception):

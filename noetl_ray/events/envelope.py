@@ -8,6 +8,7 @@ that the same content written elsewhere has the same checksum.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ RECORD_BYTES_MAX = 900_000
 BIGINT_MAX = (1 << 63) - 1
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+_REQUIRED = ("tenant_id", "organization_id", "stream_id", "aggregate_id", "producer")
 
 
 class PayloadRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -88,13 +90,15 @@ def checksum_of(event: Event) -> str:
 
 
 def seal(event: Event) -> Event:
-    """Check an event and stamp its checksum.
+    """Check an event just made, stamp its checksum and give it back.
 
     Raises:
         EnvelopeError: the envelope is incomplete or contradicts itself.
     """
     check_envelope(event)
-    return msgspec.structs.replace(event, envelope_checksum=checksum_of(event))
+    # Nobody else has seen it yet, and a copy would cost as much as the checksum.
+    msgspec.structs.force_setattr(event, "envelope_checksum", checksum_of(event))
+    return event
 
 
 def check_envelope(event: Event) -> None:
@@ -104,10 +108,16 @@ def check_envelope(event: Event) -> None:
         _refuse(event, "event_id", "must be a positive BIGINT")
     if not 0 <= event.execution_id <= BIGINT_MAX:
         _refuse(event, "execution_id", "must be a BIGINT")
-    for name in ("tenant_id", "organization_id", "stream_id", "aggregate_id", "producer"):
-        if not getattr(event, name):
-            _refuse(event, name, "is required")
-    if not _TIME.fullmatch(event.event_time):
+    if not (
+        event.tenant_id
+        and event.organization_id
+        and event.stream_id
+        and event.aggregate_id
+        and event.producer
+    ):
+        empty = next(name for name in _REQUIRED if not getattr(event, name))
+        _refuse(event, empty, "is required")
+    if not _is_time(event.event_time):
         _refuse(event, "event_time", "must be UTC with milliseconds")
     for key in REQUIRED_PAYLOAD.get(kind, ()):
         if key not in event.payload:
@@ -145,6 +155,12 @@ def decode_record(data: bytes) -> Record:
     except msgspec.DecodeError as error:
         msg = f"not an event record: {error}"
         raise EnvelopeError(msg) from None
+
+
+@lru_cache(maxsize=256)
+def _is_time(text: str) -> bool:
+    """Events of one decision share their time, and those of one moment too."""
+    return _TIME.fullmatch(text) is not None
 
 
 def _check_result(event: Event) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from noetl_ray.wal.matching import is_exact, matches
@@ -33,16 +34,38 @@ class HandlerTasks:
     """Runs handlers as tasks, keeps hold of them, and logs what they raise."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._closed = False
 
     def run(self, handler: Handler, subject: str, data: bytes, delay_s: float = 0.0) -> None:
         """Start a handler; a failing one harms nobody else."""
-        task = asyncio.get_running_loop().create_task(_guard(handler, subject, data, delay_s))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        loop = asyncio.get_running_loop()
+        if delay_s > 0:
+            loop.call_later(delay_s, self._call, handler, subject, data)
+        else:
+            loop.call_soon(self._call, handler, subject, data)
+
+    def _call(self, handler: Handler, subject: str, data: bytes) -> None:
+        if self._closed:
+            return
+        try:
+            waiting = handler(subject, data)
+        except Exception:
+            _log.exception("the handler of hint %s failed", subject)
+            return
+        if waiting is not None:
+            task = asyncio.ensure_future(waiting)
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._ended, subject))
+
+    def _ended(self, subject: str, task: asyncio.Future[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("the handler of hint %s failed", subject, exc_info=task.exception())
 
     async def close(self) -> None:
-        """End what still runs."""
+        """End what still runs, and what was to run later."""
+        self._closed = True
         current = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not current]
         for task in tasks:
@@ -90,12 +113,3 @@ class MemoryHints:
         self._exact.clear()
         self._wild.clear()
         await self._tasks.close()
-
-
-async def _guard(handler: Handler, subject: str, data: bytes, delay_s: float) -> None:
-    try:
-        if delay_s > 0:
-            await asyncio.sleep(delay_s)
-        await handler(subject, data)
-    except Exception:
-        _log.exception("the handler of hint %s failed", subject)

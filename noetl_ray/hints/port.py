@@ -13,7 +13,8 @@ from typing import Protocol
 
 from noetl_ray.wal.subjects import token
 
-Handler = Callable[[str, bytes], Awaitable[None]]
+Handler = Callable[[str, bytes], Awaitable[None] | None]
+"""Takes subject and data; a plain function where nothing is waited for, which costs no task."""
 
 ANNOUNCE = "noetl.hints.workers"
 """Workers announce themselves here each second."""

@@ -18,7 +18,7 @@ import heapq
 import random
 import sys
 import warnings
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 _process: contextvars.ContextVar[str] = contextvars.ContextVar("sim_process", default="")
@@ -77,13 +77,18 @@ class SimLoop(asyncio.BaseEventLoop):
         return process in self._dead
 
     def within(
-        self, process: str, function: Callable[..., Coroutine[Any, Any, None]]
+        self, process: str, function: Callable[..., Awaitable[None] | None]
     ) -> Callable[..., Coroutine[Any, Any, None]]:
         """Make calls of a handler happen in its own process, whoever makes them."""
 
+        async def run(*args: Any) -> None:
+            waiting = function(*args)
+            if waiting is not None:
+                await waiting
+
         async def call(*args: Any) -> None:
             if process not in self._dead:
-                self.spawn(process, function(*args))
+                self.spawn(process, run(*args))
 
         return call
 

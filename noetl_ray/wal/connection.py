@@ -20,6 +20,7 @@ from nats import errors as nats_errors
 from nats.aio.client import Client, Srv
 
 from noetl_ray.errors import LogUnavailableError
+from noetl_ray.wal.frames import FrameParser
 from noetl_ray.wal.jetstream_errors import from_nats
 
 CONNECT_TIMEOUT_S = 5.0
@@ -42,6 +43,7 @@ class Connection(Client):
 
     def __init__(self) -> None:
         super().__init__()
+        self._ps = FrameParser(self)
         self._sinks: dict[int, Sink] = {}
         self._up = asyncio.Event()
         self._down_listeners: list[Callable[[], None]] = []
@@ -111,18 +113,19 @@ class Connection(Client):
         self._pending_data_size = 0
         transport.writelines(frames)
 
-    async def _process_msg(
-        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
-    ) -> None:
-        sink = self._sinks.get(sid)
+    def deliver(
+        self, number: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
+    ) -> bool:
+        """Hand a message to the sink of its subscription; False when it has none."""
+        sink = self._sinks.get(number)
         if sink is None:
-            await super()._process_msg(sid, subject, reply, data, headers)
-            return
+            return False
         try:
             sink(subject, reply, data, headers)
         except Exception:
             # The driver's read loop ends for good on any error, so none may leave here.
             _log.exception("a message on %s could not be handled", subject.decode())
+        return True
 
     async def _connect_to_server(self, s: Srv) -> None:
         # The driver forgets the socket of an attempt that failed half-way.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from noetl_ray.events.canonical import sha256_hex
@@ -41,7 +42,13 @@ class EventSubject:
 def token(text: str) -> str:
     """One subject token for any text: reversible, no dots, blanks or wildcards."""
     # Nearly every name is plain, and quoting costs ten times the look.
-    return text if _PLAIN.fullmatch(text) else quote(text, safe="-_~").replace(".", "%2E")
+    return text if _PLAIN.fullmatch(text) else _quoted(text)
+
+
+@lru_cache(maxsize=1024)
+def _quoted(text: str) -> str:
+    """Names with a slash, as those of workers, come back with every offer."""
+    return quote(text, safe="-_~").replace(".", "%2E")
 
 
 def untoken(text: str) -> str:

@@ -9,8 +9,8 @@ from noetl_ray.dsl.model import Arc, Playbook, Step, Task
 from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.decide import decide
 from noetl_ray.engine.fold import fold
-from noetl_ray.engine.inputs import Claim, Inputs, Program
-from noetl_ray.engine.state import ExecutionState
+from noetl_ray.engine.inputs import Claim, Inputs, Program, accepted
+from noetl_ray.engine.state import ExecutionState, encode_state
 from noetl_ray.events.envelope import Event, Record, decode_record, encode_record, seal
 from noetl_ray.events.types import AggregateType, EventType
 from noetl_ray.scope import Scope
@@ -146,9 +146,8 @@ class Rig:
             *decision.record.events,
             consumed=decision.record.consumed,
         )
-        assert decision.state.steps == self.state.steps
-        assert decision.state.ctx == self.state.ctx
-        assert decision.state.status == self.state.status
+        # What a conductor goes on with is what everybody else folds.
+        assert encode_state(accepted(decision.state, self.log[-1])) == encode_state(self.state)
         return True
 
     def settle(self) -> None:

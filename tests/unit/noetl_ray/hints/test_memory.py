@@ -53,7 +53,7 @@ async def test_closing_ends_running_handlers() -> None:
 
     await hints.listen("a", hang)
     await hints.send("a", b"")
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
     await hints.close()
     assert ended.is_set()
     await hints.send("a", b"")
