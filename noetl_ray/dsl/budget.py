@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
 from typing import Any
+
+from jinja2 import Undefined
+
+_DATA = (str, int, float, bytes, type(None), Mapping, list, tuple, Undefined)
+_WRITTEN = (date, time, timedelta, Decimal, range)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,29 +90,53 @@ class Budget:
 
     def fits(self, value: Any) -> None:
         """Refuse a value that would be too long once written out as text."""
+        self.chars(value)
+
+    def chars(self, value: Any) -> int:
+        """About how long a value is as text.
+
+        Raises:
+            LimitError: It is longer than a text may be.
+            TypeError: It holds something that is no data, whose text would tell of this process.
+        """
         chars = 0
         for item in self._inside(value):
-            chars += len(item) if isinstance(item, str) else 1
+            if isinstance(item, str):
+                chars += len(item)
+            elif isinstance(item, int):
+                chars += 1 + (item.bit_length() >> 2)
+            elif not isinstance(item, _DATA):
+                _check_written(item)
+                chars += 1
+            else:
+                chars += 1
             if chars > self.limits.text_chars:
                 self.text(chars)
+        return chars
 
-    def each(self, values: Iterable[Any]) -> Iterable[Any]:
-        """The same values, counted: at once when their number is known, else one by one."""
+    def each(self, values: Iterable[Any], weight: int = 1) -> Iterable[Any]:
+        """The same values, counted: at once when their number is known, else one by one.
+
+        Args:
+            values: What is gone through.
+            weight: What is done with each, in units of work.
+        """
         if isinstance(values, (str, list, tuple, dict)):
-            self.spend(1 + len(values))
+            self.spend(1 + len(values) * weight)
             return values
-        return self._counted(values)
+        return self._counted(values, weight)
 
-    def _counted(self, values: Iterable[Any]) -> Iterator[Any]:
+    def _counted(self, values: Iterable[Any], weight: int) -> Iterator[Any]:
         for value in values:
-            self.spend(1)
+            self.spend(weight)
             yield value
 
     def _inside(self, value: Any) -> Iterator[Any]:
         stack = [value]
         while stack:
             item = stack.pop()
-            self.spend(1)
+            # Comparing or folding the case of a long text takes as long as the text is.
+            self.spend(1 + (len(item) >> 8) if isinstance(item, str) else 1)
             yield item
             if isinstance(item, Mapping):
                 stack.extend(item)
@@ -113,3 +144,10 @@ class Budget:
             elif isinstance(item, (list, tuple)):
                 # Iterating asks the list itself, so one that is only partly here can refuse.
                 stack.extend(iter(item))
+
+
+def _check_written(item: Any) -> None:
+    # Ids are known by name: this package imports nothing that could make one.
+    if not isinstance(item, _WRITTEN) and type(item).__name__ != "UUID":
+        msg = f"a {type(item).__name__} is no data and cannot be written as text"
+        raise TypeError(msg)

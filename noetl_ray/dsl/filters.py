@@ -11,7 +11,6 @@ import binascii
 import html
 import itertools
 import json
-import re
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
@@ -23,16 +22,19 @@ from jinja2.filters import FILTERS
 from jinja2.utils import _PassArg
 
 from noetl_ray.dsl.budget import Budget, LimitError
+from noetl_ray.dsl.percent import format_text
 
 _STOCK = (
-    "abs", "batch", "capitalize", "count", "dictsort", "first", "groupby", "last",
+    "abs", "capitalize", "count", "dictsort", "first", "groupby", "last",
     "length", "list", "lower", "map", "max", "min", "reject", "rejectattr",
-    "reverse", "round", "select", "selectattr", "slice", "sort", "title", "trim",
+    "reverse", "select", "selectattr", "slice", "sort", "title",
     "truncate", "unique", "upper", "wordcount",
 )  # fmt: skip
-_FORMAT = re.compile(r"%(?:\([^)]*\))?[#0\- +]*(\*|\d+)?(?:\.(\*|\d+))?[a-zA-Z%]")
-_FORMAT_WIDTH_MAX = 1000
 _INDENT_MAX = 16
+_STRIP_CHARS_MAX = 100
+_PRECISION_MAX = 100
+_TEXTUAL = frozenset({"capitalize", "lower", "title", "truncate", "upper", "wordcount"})
+_ORDERING = frozenset({"dictsort", "groupby", "max", "min", "sort", "unique"})
 
 
 class Rendering(Protocol):
@@ -46,22 +48,6 @@ class Rendering(Protocol):
 def to_json(value: Any, *, indent: int | None = None) -> str:
     """JSON text of template data; dates, decimals and ids become text, undefined becomes null."""
     return json.dumps(value, default=_plain, indent=indent)
-
-
-def format_text(budget: Budget, pattern: str, values: Any) -> str:
-    """``pattern % values`` with bounded widths."""
-    widths = 0
-    for width, precision in _FORMAT.findall(pattern):
-        for number in (width, precision):
-            if number == "*" or len(number) > 4 or int(number or 0) > _FORMAT_WIDTH_MAX:
-                msg = f"a format width may be at most {_FORMAT_WIDTH_MAX}"
-                raise LimitError(msg)
-            widths += int(number or 0)
-    budget.fits(values)
-    budget.text(len(pattern) + widths)
-    made: str = pattern % values
-    budget.text(len(made))
-    return made
 
 
 def replace_text(budget: Budget, text: str, old: str, new: str, count: int = -1) -> str:
@@ -86,6 +72,18 @@ def join_text(budget: Budget, separator: str, values: Iterable[Any]) -> str:
     return separator.join(parts)
 
 
+def strip_text(method: Callable[..., str]) -> Callable[..., str]:
+    """``strip`` and its like, which look every character up among those to take away."""
+
+    def run(budget: Budget, text: str, chars: str | None = None) -> str:
+        if chars is not None and len(chars) > _STRIP_CHARS_MAX:
+            msg = f"at most {_STRIP_CHARS_MAX} different characters can be stripped"
+            raise LimitError(msg)
+        return method(text, chars)
+
+    return run
+
+
 def concat_text(budget: Budget, values: Sequence[Any]) -> str:
     """What ``a ~ b`` gives."""
     return join_text(budget, "", values)
@@ -93,10 +91,11 @@ def concat_text(budget: Budget, values: Sequence[Any]) -> str:
 
 def filter_table() -> dict[str, Callable[..., Any]]:
     """Every filter by name."""
-    table = {name: _bounded(_adapt(FILTERS[name])) for name in _STOCK}
+    table = {name: _bounded(_adapt(name)) for name in _STOCK}
     own: dict[str, Callable[..., Any]] = {
         "b64decode": _b64decode,
         "b64encode": _b64encode,
+        "batch": _batch,
         "center": _center,
         "d": _default,
         "default": _default,
@@ -112,11 +111,13 @@ def filter_table() -> dict[str, Callable[..., Any]]:
         "join": _join,
         "keys": _keys,
         "replace": _replace,
+        "round": _round,
         "split": _split,
         "string": _string,
         "sum": _sum,
         "to_json": _tojson,
         "tojson": _tojson,
+        "trim": _trim,
         "urlencode": _urlencode,
         "values": _values,
     }
@@ -124,11 +125,17 @@ def filter_table() -> dict[str, Callable[..., Any]]:
     return table
 
 
-def _adapt(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a filter of Jinja the argument it asks for."""
+def _adapt(name: str) -> Callable[..., Any]:
+    """Give a filter of Jinja the argument it asks for; count what it compares or writes."""
+    stock: Callable[..., Any] = FILTERS[name]
     wants = _PassArg.from_obj(stock)
+    compares, writes = name in _ORDERING, name in _TEXTUAL
 
     def call(context: Rendering, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if compares:
+            context.budget.walk(value)
+        if writes:
+            value = _text(context, value)
         if wants is _PassArg.context:
             return stock(context, value, *args, **kwargs)
         if wants is _PassArg.eval_context:
@@ -178,12 +185,33 @@ def _int(context: Rendering, value: Any, default: Any = 0, base: int = 10) -> An
     if isinstance(value, Undefined) or value is None:
         return default
     try:
-        return int(value, base) if isinstance(value, str) else int(value)
+        number = int(value, base) if isinstance(value, str) else int(value)
+        # The digits of a base like 16 are not limited by Python itself.
+        context.budget.bits(number.bit_length())
+        return number
     except (TypeError, ValueError, OverflowError):
         try:
             return int(float(value))
         except (TypeError, ValueError, OverflowError):
             return default
+
+
+def _round(context: Rendering, value: Any, precision: int = 0, method: str = "common") -> Any:
+    if abs(precision) > _PRECISION_MAX:
+        msg = f"round() takes a precision up to {_PRECISION_MAX}"
+        raise LimitError(msg)
+    return FILTERS["round"](value, precision, method)
+
+
+def _batch(context: Rendering, value: Any, linecount: int, fill_with: Any = None) -> list[Any]:
+    if fill_with is not None:
+        context.budget.items(linecount)
+        context.budget.spend(max(0, linecount))
+    return list(FILTERS["batch"](context.budget.each(value), linecount, fill_with))
+
+
+def _trim(context: Rendering, value: Any, chars: str | None = None) -> str:
+    return strip_text(str.strip)(context.budget, _text(context, value), chars)
 
 
 def _float(context: Rendering, value: Any, default: Any = 0.0) -> Any:

@@ -18,21 +18,23 @@ from jinja2.nodes import EvalContext
 from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.tests import TESTS
-from jinja2.utils import missing
+from jinja2.utils import _PassArg, missing
 
 from noetl_ray.dsl.filters import (
     concat_text,
     filter_table,
-    format_text,
     join_text,
     replace_text,
+    strip_text,
 )
+from noetl_ray.dsl.percent import format_text
 
 if TYPE_CHECKING:
     from noetl_ray.dsl.budget import Budget
 
 # Names with a blank cannot be written in a template, so only our own rewriting reaches these.
 EACH = " each"
+LENGTH = " length"
 CONCAT = " concat"
 WEIGHED = " weighed"
 
@@ -111,9 +113,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.eval_ctx = EvalContext(self, None)
         self.finalize = _finalize
         self.globals = {"range": _range}
-        self.tests = dict(TESTS)
+        self.tests = {name: _weighing(test) for name, test in TESTS.items()}
         self.filters = filter_table()
         self.filters[EACH] = _each
+        self.filters[LENGTH] = _length
         self.filters[CONCAT] = _concat
         self.filters[WEIGHED] = _weighed
 
@@ -183,7 +186,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return format_text(budget, left, tuple(right) if isinstance(right, list) else right)
         if check is not None:
             check(budget, left, right)
-        return self.binop_table[operator](left, right)
+        elif isinstance(left, int) and isinstance(right, int):
+            # Literals and data may bring long numbers; dividing them is slow.
+            budget.bits(max(left.bit_length(), right.bit_length()))
+        made = self.binop_table[operator](left, right)
+        if type(made) is complex:
+            msg = "a negative number has no such root"
+            raise SecurityError(msg)
+        return made
 
 
 def _check_add(budget: Budget, left: Any, right: Any) -> None:
@@ -223,6 +233,7 @@ def _range(budget: Budget, *bounds: int) -> list[int]:
     if len(numbers) > budget.limits.range_items:
         msg = f"range() may give at most {budget.limits.range_items} numbers"
         raise SecurityError(msg)
+    budget.spend(len(numbers) >> 2)
     return list(numbers)
 
 
@@ -230,13 +241,21 @@ def _range(budget: Budget, *bounds: int) -> list[int]:
 def _finalize(context: Any, value: Any) -> Any:
     if isinstance(value, (str, int, float)) or value is None:
         return value
+    if isinstance(value, (FunctionType, MethodType, partial, Method)):
+        return ""
     context.budget.fits(value)
-    return "" if isinstance(value, (FunctionType, MethodType, partial)) else value
+    return value
 
 
 @pass_context
-def _each(context: Any, values: Any) -> Any:
-    return context.budget.each(values)
+def _each(context: Any, values: Any, weight: int = 1) -> Any:
+    return context.budget.each(values, weight)
+
+
+@pass_context
+def _length(context: Any, value: Any) -> Any:
+    context.budget.weigh(value)
+    return value
 
 
 @pass_context
@@ -250,6 +269,20 @@ def _weighed(context: Any, value: Any) -> Any:
     return value
 
 
+def _weighing(test: Any) -> Callable[..., Any]:
+    """A test of Jinja, counted by what it may have to compare."""
+    wants = _PassArg.from_obj(test)
+
+    @pass_context
+    def call(context: Any, value: Any, *args: Any) -> Any:
+        context.budget.spend(1)
+        for arg in args:
+            context.budget.walk(arg)
+        return test(context.environment, value, *args) if wants else test(value, *args)
+
+    return call
+
+
 def _plain(method: Callable[..., Any]) -> _Run:
     def run(budget: Budget, target: Any, *args: Any) -> Any:
         return method(target, *args)
@@ -261,10 +294,13 @@ _TEXT: dict[str, _Run] = {
     name: _plain(getattr(str, name))
     for name in (
         "capitalize", "count", "endswith", "find", "isalnum", "isalpha", "isdigit",
-        "isnumeric", "lower", "lstrip", "removeprefix", "removesuffix", "rstrip", "rsplit",
-        "split", "splitlines", "startswith", "strip", "title", "upper",
+        "isnumeric", "lower", "removeprefix", "removesuffix", "rsplit",
+        "split", "splitlines", "startswith", "title", "upper",
     )
-} | {"join": join_text, "replace": replace_text}  # fmt: skip
+} | {
+    "join": join_text, "replace": replace_text, "strip": strip_text(str.strip),
+    "lstrip": strip_text(str.lstrip), "rstrip": strip_text(str.rstrip),
+}  # fmt: skip
 _MAPPING: dict[str, _Run] = {
     "get": lambda _budget, target, key, default=None: _get(target, key, default),
     "items": lambda _budget, target: [list(pair) for pair in target.items()],
@@ -272,12 +308,25 @@ _MAPPING: dict[str, _Run] = {
     "values": lambda _budget, target: list(target.values()),
 }
 _LIST: dict[str, _Run] = {
-    "count": lambda _budget, target, value: target.count(value),
-    "index": lambda _budget, target, value: target.index(value),
+    "count": lambda budget, target, value: _walked(budget, target).count(value),
+    "index": lambda budget, target, value: _index(_walked(budget, target), value),
 }
 _NONE: dict[str, _Run] = {}
 
 METHOD_NAMES = frozenset(_TEXT) | frozenset(_MAPPING) | frozenset(_LIST)
+
+
+def _index(target: Sequence[Any], value: Any) -> int:
+    if value not in target:
+        # Python's own message would show the value.
+        msg = "the list has no such element"
+        raise ValueError(msg)
+    return target.index(value)
+
+
+def _walked(budget: Budget, target: Any) -> Any:
+    budget.walk(target)
+    return target
 
 
 def _methods(obj: Any) -> dict[str, _Run]:

@@ -7,6 +7,7 @@ operations, and anything past `Limits`. There is no clock: `now` and `env` are t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -28,6 +29,7 @@ DROP: Any = object()
 
 _SHOWN_CHARS = 200
 _LONG_CHARS = 16_384
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _NOT_DATA = (Undefined, Method, FunctionType, MethodType, partial, LoopContext, TemplateReference)
 
 
@@ -276,7 +278,8 @@ def _failed(error: Exception, template: str) -> TemplateError:
         message = "the template is nested too deeply"
     else:
         message = str(error) or type(error).__name__
-    return TemplateError(message, template[:_SHOWN_CHARS])
+    # Where something lies in memory differs from run to run, and a message is recorded.
+    return TemplateError(_ADDRESS.sub("", message), template[:_SHOWN_CHARS])
 
 
 def _clean(value: Any) -> Any:
@@ -289,6 +292,14 @@ def _clean(value: Any) -> Any:
         made = [_clean(item) for item in value]
         return made if any(a is not b for a, b in zip(made, value, strict=True)) else value
     if type(value) is dict:
-        fresh = {key: _clean(item) for key, item in value.items()}
-        return fresh if any(fresh[key] is not value[key] for key in value) else value
+        fresh = {_key(key): _clean(item) for key, item in value.items()}
+        same = fresh.keys() == value.keys() and all(fresh[key] is value[key] for key in value)
+        return value if same else fresh
     return value
+
+
+def _key(key: Any) -> Any:
+    if key is None or isinstance(key, (str, int, float)):
+        return key
+    msg = f"a {type(key).__name__} cannot be the key of a mapping"
+    raise TypeError(msg)

@@ -12,7 +12,7 @@ from jinja2 import Environment, nodes
 from jinja2.exceptions import TemplateSyntaxError
 from jinja2.visitor import NodeTransformer
 
-from noetl_ray.dsl.sandbox import CONCAT, EACH, METHOD_NAMES, WEIGHED
+from noetl_ray.dsl.sandbox import CONCAT, EACH, LENGTH, METHOD_NAMES, WEIGHED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -48,6 +48,7 @@ _TAGS: dict[type[nodes.Node], str] = {
     nodes.NSRef: "{% set %} on an attribute",
     nodes.ScopedEvalContextModifier: "{% autoescape %}",
 }
+_NODES_PER_UNIT = 16
 _LITERALS = (nodes.List, nodes.Dict, nodes.Tuple)
 _MAKES_CONTAINERS = frozenset({"batch", "dictsort", "groupby", "map", "slice"})
 
@@ -130,10 +131,19 @@ class _Counting(NodeTransformer):
         self._loops = 0
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
+        # A long body is much work per turn, whatever stands in it.
+        weight = nodes.Const(1 + sum(1 for _ in _walk(node)) // _NODES_PER_UNIT)
         self._loops += 1
         self.generic_visit(node)
         self._loops -= 1
-        node.iter = _filter(node.iter, EACH)
+        node.iter = _filter(node.iter, EACH, weight)
+        return node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        self.generic_visit(node)
+        if self._loops and isinstance(node.arg, nodes.Slice):
+            # Jinja cuts with Python's own operator, which copies.
+            node.node = _filter(node.node, LENGTH)
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
@@ -155,8 +165,8 @@ class _Counting(NodeTransformer):
     visit_List = visit_Dict = visit_Tuple = _literal
 
 
-def _filter(node: nodes.Node, name: str) -> nodes.Filter:
-    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+def _filter(node: nodes.Node, name: str, *args: nodes.Expr) -> nodes.Filter:
+    return nodes.Filter(node, name, list(args), [], None, None, lineno=node.lineno)
 
 
 def _path(node: nodes.Node) -> Path | None:
