@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.flow import check_graph
 from noetl_ray.dsl.keychain import check_uses, read_keychain
-from noetl_ray.dsl.language import DOCUMENT_KINDS, KINDS, VERSIONS, names
+from noetl_ray.dsl.language import DOCUMENT_KINDS, VERSIONS, names
 from noetl_ray.dsl.model import Playbook, Step
 from noetl_ray.dsl.problems import Findings, Problem, playbook_error
 from noetl_ray.dsl.shape import Shape
 from noetl_ray.dsl.source import Node, read_source
 from noetl_ray.dsl.steps import read_step
 from noetl_ray.dsl.template import Templates
+from noetl_ray.dsl.tool_schemas import installed_kinds
 from noetl_ray.dsl.workbook import read_workbook
 
 if TYPE_CHECKING:
@@ -28,14 +29,14 @@ _ROOT_KEYS = names("playbook")
 
 
 def parse_playbook(
-    text: str, *, source: str = "playbook", known_kinds: Collection[str] = KINDS
+    text: str, *, source: str = "playbook", known_kinds: Collection[str] | None = None
 ) -> Playbook:
     """Read a playbook.
 
     Args:
         text: The YAML.
         source: What to call it in messages, such as a file name.
-        known_kinds: The tool kinds that can run.
+        known_kinds: The tool kinds that can run; None means the installed ones.
 
     Raises:
         PlaybookError: When anything is wrong; its ``problems`` list every finding of this one pass.
@@ -47,7 +48,7 @@ def parse_playbook(
 
 
 def check_playbook(
-    text: str, *, source: str = "playbook", known_kinds: Collection[str] = KINDS
+    text: str, *, source: str = "playbook", known_kinds: Collection[str] | None = None
 ) -> list[Problem]:
     """Every finding about a playbook, warnings included, in the order of the text.
 
@@ -63,9 +64,9 @@ def _templates() -> Templates:
     return Templates()
 
 
-def _read(text: str, known_kinds: Collection[str]) -> tuple[Playbook | None, list[Problem]]:
+def _read(text: str, known_kinds: Collection[str] | None) -> tuple[Playbook | None, list[Problem]]:
     findings = Findings()
-    shape = Shape(findings, known_kinds, _templates())
+    shape = Shape(findings, installed_kinds() if known_kinds is None else known_kinds, _templates())
     root = read_source(text, findings)
     playbook = None
     if root is None or root.value is None:

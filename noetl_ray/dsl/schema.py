@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.language import CONFIG, CONSTRUCTS, KINDS, REFUSED, WORKBOOK
+from noetl_ray.dsl.tool_schemas import SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,7 +126,11 @@ def _shapes() -> dict[str, Any]:
 
 def _config(kind: str) -> dict[str, Any]:
     """What a task of a kind reads, offered only once the kind is written."""
-    offered: dict[str, Any] = {key: _TYPED.get(key, {}) for key in CONFIG[kind]}
+    texts = SCHEMAS[kind].keys if kind in SCHEMAS else {}
+    offered: dict[str, Any] = {
+        key: ({"description": texts[key]} if key in texts else {}) | _TYPED.get(key, {})
+        for key in CONFIG[kind]
+    }
     if kind == "python":
         offered["spec"] = {"properties": _TYPED}
     return {

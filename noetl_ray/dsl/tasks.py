@@ -10,6 +10,7 @@ from noetl_ray.dsl.model import Rule, Task
 from noetl_ray.dsl.objects import read_business_object
 from noetl_ray.dsl.resources import check_wish
 from noetl_ray.dsl.shape import NOT_YET, Shape, place
+from noetl_ray.dsl.tool_schemas import OUTSIDE_KINDS, PLUGIN_GROUP, missing_needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,12 +18,7 @@ if TYPE_CHECKING:
     from noetl_ray.dsl.source import Node
 
 _BACK = ("previous", "prev")
-_LATER_KINDS = frozenset(
-    {
-        "agent", "container", "ducklake", "gateway", "gcs", "mcp", "playbook",
-        "rhai", "script", "secrets", "snowflake", "subscription", "wasm",
-    }
-)  # fmt: skip
+_LATER_KINDS = frozenset({"playbook"})
 _OWN_KEYS = frozenset(
     {"kind", "name", "input", "args", "spec", "set", "set_ctx", "set_iter", "output"}
     | {"eval", "side_effects", "desc", "description"}
@@ -129,7 +125,16 @@ def _listed(shape: Shape, index: int, node: Node, path: str) -> Task | None:
 def _task(shape: Shape, label: str, node: Node, path: str) -> Task:
     kind = _kind(shape, node, path)
     task = _own(shape, label, kind, node, path)
-    return task if kind != WORKBOOK else _of_workbook(shape, task, node, path)
+    if kind == WORKBOOK:
+        task = _of_workbook(shape, task, node, path)
+    for group in missing_needs(task.kind, frozenset({**task.input, **task.config})):
+        # It can be registered; what fails is the run, which a policy may even expect.
+        article = "an" if task.kind[0] in "aeiou" else "a"
+        first, *others = group
+        hint = f"or {', '.join(others)}" if others else ""
+        message = f"{article} {task.kind} task needs '{first}'"
+        shape.findings.warning(node, path, message, hint)
+    return task
 
 
 def _own(shape: Shape, label: str, kind: str, node: Node, path: str) -> Task:
@@ -257,6 +262,11 @@ def _kind(shape: Shape, node: Node, path: str) -> str:
         return kind
     if kind in _LATER_KINDS:
         shape.findings.error(found, f"{path}.kind", f"the tool kind '{kind}' is {NOT_YET}")
+        return ""
+    if kind in OUTSIDE_KINDS:
+        hint = f"install a package with an entry point '{kind}' in the group '{PLUGIN_GROUP}'"
+        message = f"the tool kind '{kind}' is not built in"
+        shape.findings.error(found, f"{path}.kind", message, hint)
         return ""
     hint = shape.findings.near(kind, (*sorted(shape.known_kinds), *sorted(_LATER_KINDS), WORKBOOK))
     message = f"unknown tool kind '{kind}'"

@@ -9,6 +9,8 @@ import difflib
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from noetl_ray.dsl.tool_schemas import OUTSIDE_KINDS, PLUGIN_GROUP
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -29,26 +31,9 @@ SIDE_EFFECTS = MappingProxyType(
 
 KNOWN_KINDS: frozenset[str] = frozenset(SIDE_EFFECTS)
 
-OUTSIDE_KINDS: frozenset[str] = frozenset(
-    {
-        "agent",
-        "container",
-        "ducklake",
-        "gateway",
-        "gcs",
-        "mcp",
-        "rhai",
-        "script",
-        "secrets",
-        "snowflake",
-        "subscription",
-        "wasm",
-    }
-)
-"""Kinds of other NoETL runtimes that need an account or a service of their own: never built in."""
-
 PLUGIN_HELP = (
-    "install a package with an entry point of that name in the group 'noetl_ray.tools', "
+    "install a package with an entry point of that name "
+    f"in the group '{PLUGIN_GROUP}', "
     "whose object makes a tool of that kind"
 )
 

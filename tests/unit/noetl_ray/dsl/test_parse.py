@@ -262,7 +262,7 @@ def test_known_kinds_are_the_callers() -> None:
     assert parse_playbook(text, known_kinds={*KINDS, "snowflake"}).steps["a"].tasks[0].kind == (
         "snowflake"
     )
-    with pytest.raises(PlaybookError, match="not supported yet by this version"):
+    with pytest.raises(PlaybookError, match="'snowflake' is not built in"):
         parse_playbook(text)
 
 

@@ -308,13 +308,23 @@ def test_inside_a_step(body: str, expected: list[str]) -> None:
             (
                 f"{{kind: {kind}}}",
                 [
-                    f"error 6:18 workflow[0].tool.kind: the tool kind '{kind}' is not "
-                    f"supported yet "
-                    "by this version"
+                    f"error 6:18 workflow[0].tool.kind: the tool kind '{kind}' is not built in "
+                    f"(install a package with an entry point '{kind}' in the group "
+                    "'noetl_ray.tools')"
                 ],
             )
-            for kind in ("playbook", "snowflake", "gcs", "container")
+            for kind in ("snowflake", "gcs", "container", "secrets")
         ),
+        ("{kind: http}", ["warning 6:11 workflow[0].tool: a http task needs 'url' (or endpoint)"]),
+        (
+            "{kind: postgres, query: SELECT 1}",
+            ["warning 6:11 workflow[0].tool: a postgres task needs 'auth' (or credential)"],
+        ),
+        (
+            "{kind: transfer, source: {}}",
+            ["warning 6:11 workflow[0].tool: a transfer task needs 'target'"],
+        ),
+        ("{kind: http, spec: {url: u}}", []),
         (
             "{code: x}",
             [
@@ -350,7 +360,7 @@ def test_inside_a_step(body: str, expected: list[str]) -> None:
         ),
         ("{kind: http, url: u, anything: 1}", []),
         (
-            "{kind: http, retry: {max: 3}}",
+            "{kind: noop, retry: {max: 3}}",
             [
                 "error 6:24 workflow[0].tool.retry: 'retry' is not part of this language "
                 "(use spec.policy.rules with do: retry)"
