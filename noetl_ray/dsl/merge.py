@@ -26,11 +26,14 @@ def merge_workload(defaults: Mapping[str, Any], payload: Mapping[str, Any]) -> d
 
 
 def seed_variables(workload: Mapping[str, Any]) -> dict[str, Any]:
-    """The variables a run starts with: its workload, with a mapping under `ctx` merged in."""
+    """What the variables of a run have over its workload: a mapping under `ctx`, merged into it.
+
+    Every other name reads the workload for as long as nothing writes it.
+    """
     extra = workload.get("ctx")
     if not isinstance(extra, Mapping):
-        return _merged(workload, {}, 0)
-    return _merged({key: item for key, item in workload.items() if key != "ctx"}, extra, 0)
+        return {}
+    return _merged({key: workload[key] for key in extra if key in workload}, extra, 0)
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any], depth: int) -> dict[str, Any]:

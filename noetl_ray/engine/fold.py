@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
+from noetl_ray.dsl.merge import seed_variables
 from noetl_ray.engine.state import (
     LOOP_TIER,
     CommandState,
@@ -177,8 +178,7 @@ def _apply_fact(draft: ExecutionState, event: Event, position: int) -> None:
     if event.event_type is EventType.EXECUTION_REQUESTED:
         draft.playbook = msgspec.convert(payload["playbook"], PlaybookRef)
         draft.workload = payload["workload"]
-        seed = draft.workload.get("ctx")
-        draft.ctx = dict(seed) if isinstance(seed, dict) else {}
+        draft.ctx = seed_variables(draft.workload)
         draft.project_id = payload["project_id"]
         draft.parent_execution_id = payload.get("parent_execution_id")
         draft.idempotency_key = event.idempotency_key

@@ -145,12 +145,12 @@ def test_a_ctx_mapping_in_the_payload_is_merged_into_the_variables(runtime: Runt
     ended = runtime.flow(
         """
         - step: start
-          tool: {kind: noop, result: ["{{ ctx.mark }}", "{{ mark }}", "{{ ctx.page }}"]}
+          tool: {kind: noop, result: ["{{ ctx.mark }}", "{{ mark }}", "{{ ctx.page }}", "{{ ctx.deep }}"]}
         """,
-        head="workload: {page: 1, mark: old}",
-        payload={"ctx": {"mark": "new"}},
+        head="workload: {page: 1, mark: old, deep: {a: 1, b: 2}}",
+        payload={"ctx": {"mark": "new", "deep": {"b": 3}}},
     ).completed()
-    assert ended["start"] == ["new", "new", 1]
+    assert ended["start"] == ["new", "new", 1, {"a": 1, "b": 3}]
 
 
 def test_workload_stays_as_submitted_while_ctx_changes(runtime: Runtime):

@@ -64,6 +64,15 @@ def test_results_come_in_the_order_of_the_collection_with_stats(runtime: Runtime
     assert ended.visits["same"] == 1
 
 
+def test_a_loops_result_handed_to_code_has_its_list_as_data(runtime: Runtime):
+    ended = runtime.flow("""
+        - {step: start, loop: {in: [1, 2]}, tool: {kind: noop, result: "{{ item * 10 }}"}, next: code}
+        - step: code
+          tool: {kind: python, input: {all: "{{ start }}", rows: "{{ start.data }}"}, code: "result = [all.get('data'), rows, all['stats']['total']]"}
+    """).completed()
+    assert ended["code"] == [[10, 20], [10, 20], 2]
+
+
 def test_the_default_mode_is_sequential(runtime: Runtime):
     ended = runtime.flow("""
         - step: start

@@ -202,6 +202,53 @@ def test_a_cycle_inside_a_branch_is_waited_for_until_it_exits(runtime: Runtime):
     assert ended["join"] == 4
 
 
+def test_a_join_waits_for_a_branch_that_mends_its_failure(runtime: Runtime):
+    ended = runtime.flow("""
+        - {step: start, next: [good, bad]}
+        - {step: good, tool: {kind: noop, result: 1}, next: join}
+        - step: bad
+          tool: {kind: python, code: "raise ValueError('mended')"}
+          next: {arcs: [{step: mend, when: "{{ event.name == 'call.error' }}"}, {step: join}]}
+        - {step: mend, tool: {kind: python, code: "import time; time.sleep(0.2); result = 2"}, next: join}
+        - {step: join, tool: {kind: noop, result: "{{ good + mend }}"}}
+    """).completed()
+    assert ended["join"] == 3
+    assert ended.visits["join"] == 1
+    assert ended.state.failures_handled == 1
+
+
+def test_an_if_else_within_a_cycle_merges_each_time_round(runtime: Runtime):
+    ended = runtime.flow("""
+        - step: start
+          set: {ctx.n: 0, ctx.seen: []}
+          next: pick
+        - step: pick
+          next: {arcs: [{step: odd, when: "{{ ctx.n % 2 == 1 }}"}, {step: even}]}
+        - {step: odd, tool: {kind: noop, result: odd}, set: {ctx.last: odd}, next: merge}
+        - {step: even, tool: {kind: noop, result: even}, set: {ctx.last: even}, next: merge}
+        - step: merge
+          tool: {kind: noop}
+          set: {ctx.n: "{{ ctx.n + 1 }}", ctx.seen: "{{ ctx.seen + [ctx.last] }}"}
+          next: {arcs: [{step: pick, when: "{{ ctx.n < 4 }}"}, {step: done}]}
+        - {step: done}
+    """).completed()
+    assert ended.ctx["seen"] == ["even", "odd", "even", "odd"]
+    assert ended.visits == {"start": 1, "pick": 4, "odd": 2, "even": 2, "merge": 4, "done": 1}
+
+
+def test_two_joins_one_after_the_other(runtime: Runtime):
+    ended = runtime.flow("""
+        - {step: start, next: [a, b, c]}
+        - {step: a, tool: {kind: noop, result: 1}, next: first}
+        - {step: b, tool: {kind: noop, result: 2}, next: first}
+        - {step: first, tool: {kind: noop, result: "{{ a + b }}"}, next: second}
+        - {step: c, tool: {kind: noop, result: 4}, next: second}
+        - {step: second, tool: {kind: noop, result: "{{ first + c }}"}}
+    """).completed()
+    assert ended["second"] == 7
+    assert set(ended.visits.values()) == {1}
+
+
 def test_an_outer_cycle_round_a_join_does_not_deadlock(runtime: Runtime):
     ended = runtime.flow("""
         - step: start

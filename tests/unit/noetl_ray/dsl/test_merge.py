@@ -40,10 +40,10 @@ def test_protected_keys_stay_in_the_workload() -> None:
     assert sorted(PROTECTED) == ["catalog_id", "execution_id", "job"]
 
 
-def test_variables_start_from_the_workload_and_its_ctx() -> None:
-    workload = {"a": {"x": 1}, "ctx": {"a": {"y": 2}, "b": 3}}
+def test_variables_start_with_what_a_ctx_mapping_puts_over_the_workload() -> None:
+    workload = {"a": {"x": 1}, "c": 4, "ctx": {"a": {"y": 2}, "b": 3}}
     assert seed_variables(workload) == {"a": {"x": 1, "y": 2}, "b": 3}
-    assert seed_variables({"ctx": 5, "a": [1]}) == {"ctx": 5, "a": [1]}
+    assert seed_variables({"ctx": 5, "a": [1]}) == {}
 
 
 def test_depth_is_bounded() -> None:
