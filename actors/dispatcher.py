@@ -207,6 +207,7 @@ class Dispatcher:
                         "reason": released,
                         "worker_id": command.worker_id,
                         "incarnation": command.incarnation,
+                        "attempt": attempt + 1,
                     },
                 )
             )

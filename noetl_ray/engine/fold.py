@@ -169,8 +169,9 @@ def _arrive(draft: ExecutionState, recorded: Recorded) -> None:
         first = facts[0]
         if first.event_type is EventType.EXECUTION_REQUESTED:
             draft.root_event_id = first.event_id
-        elif first.aggregate_type is AggregateType.INBOX:
-            draft.inbox_version = max(draft.inbox_version, recorded.position)
+    if recorded.record.events[0].aggregate_type is AggregateType.INBOX:
+        # What nobody consumes is known by this alone.
+        draft.inbox_version = max(draft.inbox_version, recorded.position)
 
 
 def _apply_fact(draft: ExecutionState, event: Event, position: int) -> None:

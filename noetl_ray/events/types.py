@@ -61,6 +61,8 @@ class EventType(StrEnum):
     BATCH_COMPLETED = "batch.completed"
     BATCH_FAILED = "batch.failed"
 
+    EXTERNAL_RECEIVED = "external.received"
+
     BUSINESS_OBJECT_RECORDED = "business_object.recorded"
 
     CHECKPOINT_COMMITTED = "checkpoint.committed"
@@ -133,6 +135,9 @@ REQUIRED_PAYLOAD: dict[EventType, tuple[str, ...]] = {
     EventType.TASK_DONE: ("step", "visit", "task", "next"),
     EventType.TASK_FAILED: ("step", "visit", "task", "next", "error"),
     EventType.BUSINESS_OBJECT_RECORDED: ("type", "id"),
+    EventType.EXTERNAL_RECEIVED: ("name", "data"),
+    EventType.BATCH_ACCEPTED: ("batch_id", "count"),
+    EventType.BATCH_COMPLETED: ("batch_id", "count"),
     EventType.WORKER_JOINED: ("worker_id", "incarnation", "slots"),
     EventType.WORKER_LEFT: ("worker_id", "incarnation"),
     EventType.WORKER_LOST: ("worker_id", "incarnation", "reason"),
@@ -169,6 +174,9 @@ NEEDS_IDEMPOTENCY_KEY = frozenset(
         EventType.CALL_DONE,
         EventType.CALL_ERROR,
         EventType.BUSINESS_OBJECT_RECORDED,
+        EventType.EXTERNAL_RECEIVED,
+        EventType.BATCH_ACCEPTED,
+        EventType.BATCH_COMPLETED,
     }
 )
 """Transitions an outside party may retry (ENV-4)."""

@@ -176,7 +176,13 @@ class MemoryReadModel:
         return [row for row in rows if row is not None and row.status in TERMINAL_STATUSES]
 
     async def events(
-        self, scope: Scope, execution_id: int, *, after_position: int = 0, limit: int = 500
+        self,
+        scope: Scope,
+        execution_id: int,
+        *,
+        command_id: str | None = None,
+        after_position: int = 0,
+        limit: int = 500,
     ) -> list[EventRow]:
         """Events in log order after a position; a record is never cut."""
         check_limit(limit)
@@ -186,6 +192,7 @@ class MemoryReadModel:
             if row.event.execution_id == execution_id
             and scope_of(row.event) == scope
             and row.position > after_position
+            and command_id in (None, row.event.command_id)
         ]
         found.sort(key=lambda row: (row.position, row.ordinal))
         return whole_records(found, limit)

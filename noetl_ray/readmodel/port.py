@@ -119,9 +119,15 @@ class Queries(Protocol):
         ...
 
     async def events(
-        self, scope: Scope, execution_id: int, *, after_position: int = 0, limit: int = 500
+        self,
+        scope: Scope,
+        execution_id: int,
+        *,
+        command_id: str | None = None,
+        after_position: int = 0,
+        limit: int = 500,
     ) -> list[EventRow]:
-        """Events in log order after a position.
+        """Events in log order after a position, all or those about one command.
 
         A record is never cut: the answer ends with the record that reaches the limit, so it may be
         longer by less than one record, and the last position is always a sound cursor.

@@ -113,17 +113,25 @@ class PostgresQueries:
         return [execution_of(row) for row in rows]
 
     async def events(
-        self, scope: Scope, execution_id: int, *, after_position: int = 0, limit: int = 500
+        self,
+        scope: Scope,
+        execution_id: int,
+        *,
+        command_id: str | None = None,
+        after_position: int = 0,
+        limit: int = 500,
     ) -> list[EventRow]:
         """Events in log order after a position; a record is never cut."""
         check_limit(limit)
+        only = "" if command_id is None else "AND command_id = $6 "
         rows = await self._fetch(
             scope,
-            f"{SELECT_EVENTS} {_IN_SCOPE} AND execution_id = $3 AND position > $4 "
+            f"{SELECT_EVENTS} {_IN_SCOPE} AND execution_id = $3 AND position > $4 {only}"
             "ORDER BY position, ordinal LIMIT $5",
             execution_id,
             after_position,
             limit + EVENTS_PER_RECORD_MAX,
+            *(() if command_id is None else (command_id,)),
         )
         return whole_records([event_of(row) for row in rows], limit)
 

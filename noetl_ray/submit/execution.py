@@ -190,16 +190,7 @@ async def cancel_execution(
         NotFoundError: there is no such execution.
         ConflictError: it has ended.
     """
-    shard = ports.shard(scope, project_id, execution_id)
-    last = await ports.log.last(control_subject(shard, scope, execution_id))
-    if last is None:
-        previous = await _request(ports, scope, execution_id, project_id, idempotency_key)
-    else:
-        previous = last.record.events[-1]
-        for event in last.record.events:
-            if event.event_type in EXECUTION_TERMINAL:
-                msg = f"execution {execution_id} has ended with {event.event_type}"
-                raise ConflictError(msg)
+    shard, previous = await open_execution(ports, scope, execution_id, project_id, idempotency_key)
     subject = inbox_subject(shard, scope, execution_id)
     event_id = ports.mint()
     record = ports.record(
@@ -214,6 +205,26 @@ async def cancel_execution(
         prev_event_id=previous.event_id,
     )
     return await ports.log.append(subject, record, expected_version=None)
+
+
+async def open_execution(
+    ports: SubmitPorts, scope: Scope, execution_id: int, project_id: str, key: str | None
+) -> tuple[int, Event]:
+    """The shard of an execution that has not ended, and the event that what comes next links to.
+
+    Raises:
+        NotFoundError: there is no such execution.
+        ConflictError: it has ended.
+    """
+    shard = ports.shard(scope, project_id, execution_id)
+    last = await ports.log.last(control_subject(shard, scope, execution_id))
+    if last is None:
+        return shard, await _request(ports, scope, execution_id, project_id, key)
+    for event in last.record.events:
+        if event.event_type in EXECUTION_TERMINAL:
+            msg = f"execution {execution_id} has ended with {event.event_type}"
+            raise ConflictError(msg)
+    return shard, last.record.events[-1]
 
 
 async def rerun_execution(

@@ -77,6 +77,7 @@ class SubmitPorts:
         prev_event_id: int | None = None,
         payload_ref: PayloadRef | None = None,
         meta: dict[str, Any] | None = None,
+        command_id: str | None = None,
     ) -> Record:
         """One sealed event as a record."""
         event = Event(
@@ -96,5 +97,6 @@ class SubmitPorts:
             prev_event_id=prev_event_id,
             payload_ref=payload_ref,
             meta=meta or {},
+            command_id=command_id,
         )
         return Record(events=(seal(event),))

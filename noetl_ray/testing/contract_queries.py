@@ -49,6 +49,7 @@ async def events_come_back_as_written(store: ProjectionStore, queries: Queries) 
     again = await store.commit(ProjectionBatch(checkpoints=(mark(5, 4),), events=rows))
     assert again.events_new == 0
     assert await queries.events(HOME, 7) == list(rows)
+    assert await queries.events(HOME, 7, command_id="7:start:1") == [rows[0]]
 
 
 async def events_page_by_whole_records(store: ProjectionStore, queries: Queries) -> None:

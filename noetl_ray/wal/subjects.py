@@ -66,6 +66,12 @@ def inbox_subject(shard: int, scope: Scope, execution_id: int) -> str:
     return _event(shard, scope, str(execution_id), INBOX)
 
 
+def keyed_inbox_subject(shard: int, scope: Scope, execution_id: int, key: str) -> str:
+    """Where a fact from outside with an idempotency key lies; it can lie there once."""
+    name = f"{INBOX}-{sha256_hex(key.encode())[:40]}"
+    return _event(shard, scope, str(execution_id), name)
+
+
 def submit_subject(shard: int, scope: Scope, execution_id: int) -> str:
     """Where a request without an idempotency key lies."""
     return _event(shard, scope, str(execution_id), SUBMIT)

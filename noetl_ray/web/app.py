@@ -11,7 +11,9 @@ from noetl_ray import __version__
 from noetl_ray.errors import ConfigError
 from noetl_ray.web import (
     catalog,
+    commands,
     credentials,
+    events,
     executions,
     objects,
     problems,
@@ -51,7 +53,16 @@ def create_app(deps: GatewayDeps) -> FastAPI:
     app.state.metrics = Metrics()
     app.state.waiters = Waiters(deps.queries, deps.clock)
     app.state.metrics.waiting.set_function(lambda: app.state.waiters.count)
-    for module in (catalog, submitting, executions, objects, credentials, system):
+    for module in (
+        catalog,
+        submitting,
+        executions,
+        events,
+        commands,
+        objects,
+        credentials,
+        system,
+    ):
         app.include_router(module.routes)
     problems.install(app)
     app.add_middleware(Guard, host=gateway.host, token=gateway.token, metrics=app.state.metrics)

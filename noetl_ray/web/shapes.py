@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from noetl_ray.credentials.port import CredentialInfo
     from noetl_ray.readmodel.records import (
         BusinessObjectRow,
+        CommandRow,
         EventRow,
         ExecutionRow,
         LogRow,
@@ -267,6 +268,16 @@ def object_shape(row: BusinessObjectRow) -> dict[str, Any]:
         "task": row.task,
         "reference": row.reference,
     }
+
+
+def command_shape(row: CommandRow) -> dict[str, Any]:
+    """A command row."""
+    body: dict[str, Any] = msgspec.to_builtins(row)
+    for name in ("execution_id", "issued_event_id", "claimed_event_id", "terminal_event_id"):
+        if body[name] is not None:
+            body[name] = str(body[name])
+    body["error"] = mask(body["error"])
+    return body
 
 
 def worker_shape(row: WorkerRow) -> dict[str, Any]:

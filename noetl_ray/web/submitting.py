@@ -75,7 +75,7 @@ async def cancel(execution_id: str, request: Request, caller: Asking) -> Respons
     """Ask for an execution to stop; it ends when a decision takes the request."""
     number = execution_id_of(execution_id)
     body = await read_body(request, CancelRequest)
-    known = await _known(caller, number)
+    known = await known_of(caller, number)
     await cancel_execution(caller.deps.submit, caller.scope, number, body.reason, **known)
     return json_response({"execution_id": execution_id, "status": "cancel_requested"}, status=202)
 
@@ -84,13 +84,13 @@ async def cancel(execution_id: str, request: Request, caller: Asking) -> Respons
 async def rerun(execution_id: str, caller: Asking) -> Response:
     """Submit the same playbook version and workload anew."""
     number = execution_id_of(execution_id)
-    known = await _known(caller, number)
+    known = await known_of(caller, number)
     found = await rerun_execution(caller.deps.submit, caller.scope, number, **known)
     _count(caller, found)
     return json_response({**submitted_shape(found), "rerun_of": execution_id})
 
 
-async def _known(caller: Caller, execution_id: int) -> dict[str, Any]:
+async def known_of(caller: Caller, execution_id: int) -> dict[str, Any]:
     """Project and key of an execution, from its request; one just submitted may not show it yet.
 
     The execution's row would not do: it learns the key only from the first decision.

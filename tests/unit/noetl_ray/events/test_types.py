@@ -18,7 +18,7 @@ batch.accepted batch.completed batch.failed batch.processing
 business_object.recorded call.done call.error checkpoint.committed
 command.cancelled command.claimed command.completed command.failed command.issued
 command.released command.started
-execution.cancel.requested execution.cancelled execution.requested
+external.received execution.cancel.requested execution.cancelled execution.requested
 frame.abandoned frame.committed frame.dispatched frame.failed frame.heartbeat frame.started
 loop.done loop.fanin.completed loop.item loop.shard.done loop.started
 playbook.completed playbook.failed playbook.initialized playbook.registered
