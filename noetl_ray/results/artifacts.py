@@ -20,7 +20,14 @@ from noetl_ray.locator.keys import artifact_key, artifact_name, artifact_prefix,
 from noetl_ray.locator.resource import parse_resource_uri
 from noetl_ray.locator.result import SCHEME, parse_result_uri
 from noetl_ray.payloads.content import get_payload, put_payload
-from noetl_ray.results.codecs import EXTENSIONS, MEDIA_JSON, as_table, decode_result, table_of
+from noetl_ray.results.codecs import (
+    EXTENSIONS,
+    MEDIA_FEATHER,
+    MEDIA_JSON,
+    as_table,
+    decode_result,
+    table_of,
+)
 from noetl_ray.results.spool import PayloadSpool
 from noetl_ray.results.tier import decide_tier
 
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
 
 LISTED_MAX = 1_000
 _ARTIFACT = "artifact"
+_ARROW_MAGIC = b"ARROW1"
 
 
 class Artifacts:
@@ -120,7 +128,8 @@ class Artifacts:
                 if locator.kind == _ARTIFACT and locator.scope == self._scope:
                     return await self._named(locator.id)
                 data = await get_payload(self._objects, self._placement, self._scope, uri)
-                return data, str(meta.get("content_type") or meta.get("media_type") or "")
+                kind = str(meta.get("content_type") or meta.get("media_type") or "")
+                return data, kind or (MEDIA_FEATHER if data.startswith(_ARROW_MAGIC) else "")
             return await self._result(uri, meta)
         except NotFoundError:
             msg = f"no value {uri}"

@@ -1,4 +1,4 @@
-"""The ``duckdb`` kind: SQL in this process, over lists of rows the task is given as ``input``.
+"""The ``duckdb`` kind: SQL in this process, over rows the task is given and stored results.
 
 Each task has a connection of its own, in a thread that is interrupted when time is over. Nothing
 outside the database can be read or written unless the task says ``external: true``; files of
@@ -21,7 +21,8 @@ from noetl_ray.errors import ToolError
 from noetl_ray.tools.limits import time_limit_s
 from noetl_ray.tools.port import ToolContext, ToolResult
 from noetl_ray.tools.sqlsplit import head_words, split_statements
-from noetl_ray.tools.transfer_arrow import is_rows, json_rows, table_of
+from noetl_ray.tools.stored_tables import stored_tables, with_names
+from noetl_ray.tools.transfer_arrow import json_rows, table_of
 from noetl_ray.tools.transfer_files import path_below
 
 if TYPE_CHECKING:
@@ -95,12 +96,13 @@ class DuckdbTool:
         if config.get("auth") not in (None, "", {}):
             msg = "a duckdb task takes no `auth`: bring rows in as `input`, or use kind transfer"
             raise ToolError(msg, "schema")
-        statements = _statements(config)
+        statements, names = with_names(_statements(config))
         limit = time_limit_s(config, context.timeout_s)
         database = self._database(config)
         closed = config.get("external") is not True
         options: _Options = {**self._limits, **(_CLOSED if closed else {})}
-        work = _Work(database, options, config.get("input"), statements)
+        tables = await stored_tables(config.get("input"), names, context)
+        work = _Work(database, options, tables, statements)
         try:
             async with asyncio.timeout(limit):
                 if database == MEMORY:
@@ -139,10 +141,12 @@ class DuckdbTool:
 class _Work:
     """One task in its thread."""
 
-    def __init__(self, database: str, options: _Options, given: Any, statements: list[str]) -> None:
+    def __init__(
+        self, database: str, options: _Options, tables: dict[str, Any], statements: list[str]
+    ) -> None:
         self._database = database
         self._options = options
-        self._given = given if isinstance(given, dict) else {}
+        self._tables = tables
         self._statements = statements
         self._results: list[dict[str, Any]] = []
         self._stopped = threading.Event()
@@ -158,9 +162,9 @@ class _Work:
                 connection.execute("SET TimeZone = 'UTC'")
                 if "enable_external_access" in self._options:
                     connection.execute("SET lock_configuration = true")
-                for name, value in self._given.items():
-                    if is_rows(value):
-                        connection.register(str(name), table_of(value))
+                for name, value in self._tables.items():
+                    rows = isinstance(value, list)
+                    connection.register(name, table_of(value) if rows else value)
                 for index, statement in enumerate(self._statements):  # noqa: B007
                     if self._stopped.is_set():
                         return

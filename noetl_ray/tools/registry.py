@@ -152,7 +152,7 @@ def default_registry(
     registry.register_later("duckdb", partial(_duckdb, data_root))
     registry.register(NatsTool())
     registry.register(ShellTool(base_env=base_env or {}))
-    registry.register_later("transfer", partial(_transfer, data_root))
+    registry.register_later("transfer", partial(_transfer, data_root, limiter))
     return registry
 
 
@@ -162,7 +162,7 @@ def _duckdb(data_root: Path | None) -> Tool:
     return DuckdbTool(data_root=data_root)
 
 
-def _transfer(data_root: Path | None) -> Tool:
+def _transfer(data_root: Path | None, limiter: Limiter | None) -> Tool:
     from noetl_ray.tools.transfer import TransferTool
 
-    return TransferTool(data_root=data_root)
+    return TransferTool(data_root=data_root, limiter=limiter)

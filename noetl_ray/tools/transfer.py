@@ -1,14 +1,15 @@
 """The ``transfer`` kind: moves rows from a source to a target in chunks, as Arrow tables.
 
-Sources are http, postgres, duckdb and files, targets are postgres and files. It owns reading the
-task, the order of things and the counts; each end has a module of its own. A query of Postgres and
-a file are never whole in memory; an HTTP answer and a DuckDB result are.
+Sources and targets are http, postgres, duckdb and files; a stored result is a source too. It owns
+reading the task, the order of things and the counts; each end has a module of its own. A query of
+Postgres and a file are never whole in memory; an HTTP answer and a DuckDB result are.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -21,12 +22,16 @@ from noetl_ray.tools.limits import time_limit_s
 from noetl_ray.tools.port import ToolContext, ToolResult
 from noetl_ray.tools.postgres_pools import PostgresPools, Target, target_of
 from noetl_ray.tools.sqlsplit import split_statements
+from noetl_ray.tools.stored_tables import stored_tables
 from noetl_ray.tools.transfer_arrow import column_names, table_of
 from noetl_ray.tools.transfer_files import FileTarget, format_of, path_below, read_file
 from noetl_ray.tools.transfer_postgres import PostgresTarget, read_query
+from noetl_ray.tools.transfer_targets import DuckdbTarget, HttpTarget
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from noetl_ray.tools.limiter import Limiter
 
 CONFIG_KEYS: frozenset[str] = frozenset(
     {
@@ -49,6 +54,8 @@ _SERVICES = frozenset({"postgres", "postgresql"})
 _ROW_KEYS = ("data", "items", "results", "rows", "records")
 _HTTP_KEYS = ("url", "endpoint", "method", "headers", "params", "json", "body", "auth", "timeout")
 
+Writer = PostgresTarget | FileTarget | DuckdbTarget | HttpTarget
+
 
 class TransferTool:
     """Moves rows; connections to Postgres are pooled over tasks."""
@@ -58,11 +65,16 @@ class TransferTool:
     meta_key: ClassVar[str] = "transfer"
     text_keys: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, *, data_root: Path | None = None) -> None:
-        """Make the tool; ``data_root`` is the folder files lie below, None refuses files."""
+    def __init__(self, *, data_root: Path | None = None, limiter: Limiter | None = None) -> None:
+        """Make the tool.
+
+        Args:
+            data_root: The folder files lie below; None refuses files.
+            limiter: Limits on http calls that workers share.
+        """
         self._root = data_root
         self._pools = PostgresPools(connections_max=4, idle_s=60.0)
-        self._http = HttpTool()
+        self._http = HttpTool(limiter=limiter)
         self._duckdb = DuckdbTool(data_root=data_root)
 
     async def run(self, config: dict[str, Any], context: ToolContext) -> ToolResult:
@@ -103,19 +115,28 @@ class TransferTool:
                 return read_file(path, format_of(path, source.get("format")), chunk_size)
             case "http":
                 given = {key: source[key] for key in _HTTP_KEYS if key in source}
-                answer = (await self._http.run(given, context)).data
+                # Rows must be read out of the answer, so it may not go to the store instead.
+                answer = (await self._http.run(given, replace(context, artifacts=None))).data
                 rows = _rows(answer["data"], source.get("records"))
             case "duckdb":
                 given = {key: value for key, value in source.items() if key not in ("type", "tool")}
                 rows = (await self._duckdb.run(given, context)).data.get("rows", [])
+            case "result":
+                ref = source.get("result_ref") or source.get("uri") or source.get("key")
+                stored = await stored_tables({"rows": ref}, (), context)
+                if "rows" not in stored:
+                    msg = "a result source needs `result_ref` or `uri`, a noetl:// name"
+                    raise ToolError(msg, "schema")
+                return _sliced(stored["rows"], chunk_size)
             case other:
-                msg = f"source type {other!r} is not known; there are http, postgres, duckdb, file"
+                known = "http, postgres, duckdb, file, result"
+                msg = f"source type {other!r} is not known; there are {known}"
                 raise ToolError(msg, "schema")
         return _chunked(rows, chunk_size)
 
     async def _target(
         self, target: dict[str, Any], mode: str, config: dict[str, Any], context: ToolContext
-    ) -> PostgresTarget | FileTarget:
+    ) -> Writer:
         match _type(target, "target"):
             case "postgres":
                 key = _key(target.get("key") or config.get("key"))
@@ -134,20 +155,33 @@ class TransferTool:
                     msg = f"file {path.name!r} can only be replaced: say `mode: replace`"
                     raise ToolError(msg, "schema")
                 return FileTarget(path, format_of(path, target.get("format")))
+            case "duckdb":
+                name = str(target.get("database") or target.get("db_path") or "")
+                table = str(target.get("table") or "")
+                if not table or mode == "upsert":
+                    msg = "a duckdb target needs `table`, and mode append or replace"
+                    raise ToolError(msg, "schema")
+                return DuckdbTarget(path_below(self._root, name, "database"), table, mode)
+            case "http":
+                if mode != "append":
+                    msg = "an http target can only be appended to"
+                    raise ToolError(msg, "schema")
+                return HttpTarget(self._http, target, context)
             case other:
-                msg = f"target type {other!r} is not known; there are postgres, file"
+                known = "http, postgres, duckdb, file"
+                msg = f"target type {other!r} is not known; there are {known}"
                 raise ToolError(msg, "schema")
 
 
 async def _move(
     chunks: AsyncIterator[pa.Table],
-    writer: PostgresTarget | FileTarget,
+    writer: Writer,
     mapping: dict[str, str],
     counts: dict[str, int],
 ) -> None:
     done = False
     try:
-        if isinstance(writer, PostgresTarget):
+        if not isinstance(writer, FileTarget):
             await writer.open()
         async for chunk in chunks:
             shaped = _mapped(chunk, mapping, first=not counts["chunks"])
@@ -161,6 +195,11 @@ async def _move(
             await writer.abandon()
         # A generator left half way holds a connection or a file until it is closed.
         await chunks.aclose()  # type: ignore[attr-defined]
+
+
+async def _sliced(table: pa.Table, chunk_size: int) -> AsyncIterator[pa.Table]:
+    for start in range(0, table.num_rows, chunk_size):
+        yield table.slice(start, chunk_size)
 
 
 async def _chunked(rows: list[dict[str, Any]], chunk_size: int) -> AsyncIterator[pa.Table]:

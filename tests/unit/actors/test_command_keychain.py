@@ -27,7 +27,8 @@ workflow:
       - name: two
         kind: http
         url: u
-        set: {ctx.kept: "{{ keychain.api.access_token }}"}
+        set: {ctx.kept: "{{ keychain.api.access_token }}", held: "{{ keychain.api.access_token }}"}
+      - {name: three, kind: http, url: "{{ held }}"}
     next: b
   - step: b
     tool: {kind: http, url: u, auth: api}
@@ -62,7 +63,9 @@ async def test_tasks_get_values_and_nothing_else_does(rig: Rig) -> None:
     state = await rig.ended(await rig.submit(BODY))
     assert state.status == "COMPLETED"
     tasks = [call.task for call in rig.calls]
-    assert tasks == ["keychain.api", "one", "two", "b_task"], "one request for the execution"
+    assert tasks == ["keychain.api", "one", "two", "three", "b_task"], (
+        "one request for the execution"
+    )
     stored = [await rig.objects.get(one.key) async for one in rig.objects.list("noetl")]
     everything = rig.bytes() + b"".join(stored)
     for secret in (TOKEN, STORED):

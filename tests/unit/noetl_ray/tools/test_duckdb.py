@@ -6,6 +6,12 @@ import pytest
 import pytest_asyncio
 
 from noetl_ray.errors import ToolError
+from noetl_ray.locator.keys import Placement
+from noetl_ray.payloads.memory import MemoryObjects
+from noetl_ray.results.artifacts import Artifacts
+from noetl_ray.results.redact import Redactor
+from noetl_ray.results.store import ResultStore
+from noetl_ray.scope import Scope
 from noetl_ray.tools.duckdb import DuckdbTool
 
 ENDLESS = "select sum(a.range * b.range) from range(100000000) a, range(1000000) b"
@@ -245,3 +251,42 @@ async def test_missing_sql(bench, config):
 @pytest.mark.asyncio
 async def test_credentials_are_not_taken(fail):
     assert "takes no `auth`" in (await fail("select 1", auth="pg")).message
+
+
+@pytest.mark.asyncio
+async def test_stored_results_are_tables(bench):
+    store = Artifacts(
+        ResultStore(MemoryObjects(), Placement(), offload_bytes=None), Scope(), lambda: Redactor(())
+    )
+    rows = [{"i": i, "t": "x" * 40} for i in range(4_000)]
+    record = await store.put("orders", {"rows": rows, "status": "ok"})
+    tool = DuckdbTool()
+
+    async def ask(query, **given):
+        context = bench.context(artifacts=store)
+        return (await tool.run({"query": query, "input": given}, context)).data["rows"]
+
+    uri = record["ref"]
+    count = [{"n": 4_000}]
+    assert await ask(f'SELECT count(*) AS n FROM "{uri}"') == count
+    assert await ask(f"SELECT count(*) AS n from \n'{uri}'") == count
+    assert await ask("SELECT count(*) AS n FROM o", o=record) == count
+    assert await ask("SELECT count(*) AS n FROM o", o=uri) == count
+    assert await ask("SELECT count(*) AS n FROM o", o={"rows": rows[:3], "row_count": 3}) == [
+        {"n": 3}
+    ]
+    joined = f'SELECT max(a.i) AS i FROM "{uri}" a JOIN o ON a.i = o.i'
+    assert await ask(joined, o=[{"i": 7}]) == [{"i": 7}]
+    assert await ask("SELECT 'noetl://x' AS t") == [{"t": "noetl://x"}]
+
+    with pytest.raises(ToolError) as caught:
+        await ask("SELECT 1 FROM o", o=uri[:-1] + ("0" if uri[-1] != "0" else "1"))
+    assert (caught.value.kind, caught.value.retryable) == ("not_found", True)
+    assert caught.value.details["code"] == "REFERENCE_NOT_AVAILABLE"
+    text = await store.put("text", "no table")
+    with pytest.raises(ToolError) as caught:
+        await ask("SELECT 1 FROM o", o=text)
+    assert caught.value.kind == "schema"
+    with pytest.raises(ToolError, match="no store"):
+        await tool.run({"query": "SELECT 1", "input": {"o": record}}, bench.context())
+    await tool.close()

@@ -203,7 +203,7 @@ FILE = {"type": "file", "path": "x.csv"}
         ({"source": None}, "schema", "needs `source`"),
         ({"source": {"path": "a"}}, "schema", "source of a transfer needs `type`"),
         ({"source": {"type": "ftp"}}, "schema", "source type 'ftp' is not known"),
-        ({"target": {"type": "http"}}, "schema", "target type 'http' is not known"),
+        ({"target": {"type": "ftp"}}, "schema", "target type 'ftp' is not known"),
         ({"mode": "merge"}, "schema", "mode 'merge' is not known"),
         ({"mode": "upsert"}, "schema", "can only be replaced"),
         ({"chunk_size": 0}, "schema", "chunk_size must be"),
