@@ -11,7 +11,7 @@ import difflib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.table import Table
 from rich.text import Text
@@ -216,7 +216,8 @@ def _sources(context: Context, given: Sequence[str]) -> list[str]:
 def _table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for title in titles:
-        table.add_column(title, justify="right" if title in ("version", "bytes") else "left")
+        side: Literal["left", "right"] = "right" if title in ("version", "bytes") else "left"
+        table.add_column(title, justify=side, overflow="fold")
     for row in rows:
         table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
     return table

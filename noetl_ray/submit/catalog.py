@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 MEDIA_PLAYBOOK = "application/yaml"
 REGISTER_TRIES_MAX = 16
 VERSIONS_WALKED_MAX = 10_000
+REGISTER_FIRST = "; register its file first: noetl-ray register FILE"
 
 __all__ = [
     "CatalogEntry",
@@ -137,9 +138,7 @@ async def find_playbook(
     """
     newest = await _newest(ports, scope, path)
     if newest is None:
-        msg = (
-            f"no playbook {path!r} is registered; register its file first: noetl-ray register FILE"
-        )
+        msg = f"no playbook {path!r} is registered{REGISTER_FIRST}"
         raise NotFoundError(msg)
     async for entry in _back(ports, newest):
         if (version is None or entry.version == version) and digest in (None, entry.digest):

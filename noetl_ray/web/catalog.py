@@ -21,6 +21,7 @@ from noetl_ray.submit import (
     playbook_versions,
     register_playbook,
 )
+from noetl_ray.submit.catalog import REGISTER_FIRST
 from noetl_ray.web.deps import Caller, caller_of
 from noetl_ray.web.shapes import (
     RegisterRequest,
@@ -114,7 +115,11 @@ async def suggesting(caller: Caller, path: str | None) -> AsyncIterator[None]:
             rows = await caller.deps.queries.playbooks(caller.scope, limit=PATHS_COMPARED_MAX)
             known = [row.path for row in rows]
         hint = "" if path in known else did_you_mean(path[:300], known)
-        raise NotFoundError(f"{error.message}; {hint}" if hint else error.message) from None
+        if not hint:
+            raise
+        said = error.message.removesuffix(REGISTER_FIRST)
+        msg = f"{said}; {hint} see what there is with: noetl-ray catalog list"
+        raise NotFoundError(msg) from None
 
 
 @routes.post("/validate", openapi_extra=schema_of(RegisterRequest))
