@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -295,6 +295,7 @@ def _conductor(
             ids=ports.ids,
             clock=ports.clock,
             env=ports.env,
+            frame_defaults=asdict(settings.frame_policy_defaults),
         ),
         shards=list(shards) or list(range(runtime.shard_count)),
         producer=producer,

@@ -165,7 +165,6 @@ class CommandRun:
         await self._logbook.close()
 
     async def _pipeline(self) -> PipelineOutcome:
-        issued = self._offer.issued
         try:
             program, context, steps = await self._patiently(self._load)
             progress = await self._patiently(self._recorded)
@@ -181,19 +180,7 @@ class CommandRun:
             }
             return PipelineOutcome(ok=False, value=None, error=error)
         ctx = dict(context.get("ctx", {}))
-        keychain = self._keychain = command_keychain(
-            self._p, issued, program.playbook, context, self._credential, self._secrets
-        )
-        names = Names(
-            self._p.templates,
-            execution_id=issued.execution_id,
-            workload=context.get("workload", {}),
-            ctx=ctx,
-            steps=steps,
-            env=self._p.env,
-            keychain=keychain.view,
-            now=lambda: iso_utc(self._p.clock.now_ms()),
-        )
+        names, keychain = self._names(program, context, ctx, steps)
         if self._iteration is not None:
             self._loop_names = iteration_names(self._iteration, context.get("item"))
         step = program.playbook.steps[self._step]
@@ -212,6 +199,30 @@ class CommandRun:
             progress=progress,
         )
         return await pipeline.run()
+
+    def _names(
+        self,
+        program: Program,
+        context: dict[str, Any],
+        ctx: dict[str, Any],
+        steps: dict[str, Any],
+    ) -> tuple[Names, Keychain]:
+        """What templates can name here, and the keychain they may read."""
+        issued = self._offer.issued
+        keychain = self._keychain = command_keychain(
+            self._p, issued, program.playbook, context, self._credential, self._secrets
+        )
+        names = Names(
+            self._p.templates,
+            execution_id=issued.execution_id,
+            workload=context.get("workload", {}),
+            ctx=ctx,
+            steps=steps,
+            env=self._p.env,
+            keychain=keychain.view,
+            now=lambda: iso_utc(self._p.clock.now_ms()),
+        )
+        return names, keychain
 
     async def _recorded(self) -> Progress | None:
         """Where an earlier holder's pipeline stood; a first dispatch asks nobody (P19)."""

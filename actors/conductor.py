@@ -278,7 +278,7 @@ class Conductor:
 
     async def _dispatch(self, state: ExecutionState, record: Record) -> None:
         for event in record.events:
-            if event.event_type is EventType.COMMAND_ISSUED:
+            if event.event_type in (EventType.COMMAND_ISSUED, EventType.FRAME_DISPATCHED):
                 command = state.commands.get(event.command_id or "")
                 if command is not None and command.worker_id is not None:
                     await self._dispatcher.offer(state, command, event)

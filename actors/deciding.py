@@ -8,7 +8,7 @@ secret for a message.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,11 @@ CONTEXTS_INLINE_MAX_BYTES = 400_000
 """Contexts of one decision together, so that a wide fan-out fits one message."""
 ITEMS_CACHED_MAX = 64
 FACTS_MAX = 1_000
-_MOVABLE = {EventType.COMMAND_ISSUED: "context", EventType.LOOP_STARTED: "items"}
+_MOVABLE = {
+    EventType.COMMAND_ISSUED: "context",
+    EventType.FRAME_DISPATCHED: "context",
+    EventType.LOOP_STARTED: "items",
+}
 _MOVED: dict[str, Any] = {"context": {}, "items": None}
 """What of an event may move out of the log, and what stands in its place."""
 
@@ -54,6 +58,7 @@ class ConductorPorts:
     ids: SnowflakeIds
     clock: Clock
     env: Mapping[str, str]
+    frame_defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Deciding:
@@ -89,6 +94,7 @@ class Deciding:
             mint=self._p.ids.mint,
             assign=partial(self._assign, claims),
             env=self._p.env,
+            frame_defaults=self._p.frame_defaults,
             facts_max=1 if state.execution_id in self._small else FACTS_MAX,
             loop_items=await self._loop_items(state),
             workload=await self._workload(state),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from actors.frame_handover import handover, lease_ran_out, stage_of
 from actors.messages import Offer, encode
 from actors.stamp import command_event
 from noetl_ray.errors import LogError, VersionConflictError
@@ -23,7 +24,7 @@ from noetl_ray.events.envelope import Event, Record
 from noetl_ray.events.types import EventType
 from noetl_ray.hints.port import Hints, offer_subject
 from noetl_ray.wal.port import Log, Recorded
-from noetl_ray.wal.subjects import command_subject
+from noetl_ray.wal.subjects import command_subject, frame_subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -164,7 +165,13 @@ class Dispatcher:
     ) -> None:
         """Give a command to a worker by an append on its subject; a refusal means it moved on."""
         record = self._claim_record(state, command, claim, released)
-        subject = command_subject(state.shard, state.scope, state.execution_id, command.command_id)
+        name = frame_subject if command.frame else command_subject
+        subject = name(state.shard, state.scope, state.execution_id, command.command_id)
+        last = record.events[-1].event_type if record.events else None
+        if claim is not None and last is not EventType.FRAME_DISPATCHED and command.frame:
+            self._fleet.release(claim.worker_id, command.command_id)
+        if last is None:
+            return
         try:
             position = await self._log.append(subject, record, expected_version=command.version)
         except LogError as error:
@@ -183,6 +190,9 @@ class Dispatcher:
         now = state.commands.get(command.command_id)
         if now is None:
             return
+        if _returned(state, now):
+            # A frame given up has its end in the log; the next decision takes it.
+            return
         if now.worker_id is None:
             self.enqueue(state.execution_id, command.command_id)
             return
@@ -197,9 +207,16 @@ class Dispatcher:
         claim: Claim | None,
         released: str | None,
     ) -> Record:
+        stage = stage_of(state, command) if command.frame else None
         wanted: list[tuple[EventType, dict[str, Any]]] = []
         attempt = command.attempt
-        if released is not None:
+        if stage is not None:
+            wanted = handover(stage, command, claim, released, self._clock.now_ms())
+            attempt += released is not None
+        elif command.frame:
+            # The stage is gone, so the execution has ended: nobody is to take the frame on.
+            return Record(events=())
+        elif released is not None:
             wanted.append(
                 (
                     EventType.COMMAND_RELEASED,
@@ -212,7 +229,7 @@ class Dispatcher:
                 )
             )
             attempt += 1
-        if claim is not None:
+        if claim is not None and not command.frame:
             wanted.append(
                 (
                     EventType.COMMAND_CLAIMED,
@@ -240,6 +257,7 @@ class Dispatcher:
                 now_ms=self._clock.now_ms(),
                 producer=self._producer,
                 prev_event_id=prev,
+                stage_id=stage.stage_id if stage is not None else None,
             )
             prev = event.event_id
             events.append(event)
@@ -253,7 +271,7 @@ class Dispatcher:
         if recorded is None:
             return None
         for event in recorded.record.events:
-            if event.command_id == command.command_id:
+            if event.command_id == command.command_id and event.payload.get("playbook_digest"):
                 return event
         return None
 
@@ -264,8 +282,12 @@ class Dispatcher:
                 continue
             if command.worker_id is None:
                 self.enqueue(state.execution_id, command.command_id)
-            elif not self._fleet.alive(command.worker_id, command.incarnation):
-                reason = f"{command.worker_id} ({command.incarnation}) is gone"
+            elif not self._fleet.alive(command.worker_id, command.incarnation) or lease_ran_out(
+                command, self._clock.now_ms()
+            ):
+                alive = self._fleet.alive(command.worker_id, command.incarnation)
+                what = "let the lease run out" if alive else "is gone"
+                reason = f"{command.worker_id} ({command.incarnation}) {what}"
                 claim = self._fleet.choose(command.command_id)
                 await self._claim(state, command, claim, released=reason)
             else:

@@ -14,7 +14,7 @@ from noetl_ray.errors import LogUnavailableError
 from noetl_ray.events.envelope import Event, PayloadRef, Record
 from noetl_ray.events.types import EventType
 from noetl_ray.scope import scope_of
-from noetl_ray.wal.subjects import command_subject
+from noetl_ray.wal.subjects import command_subject, frame_subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,6 +112,7 @@ class Holding:
                 prev_event_id=prev,
                 causation_id=issued.event_id,
                 payload_ref=reference,
+                stage_id=issued.stage_id,
             )
             prev = event.event_id
             events.append(event)
@@ -119,7 +120,8 @@ class Holding:
 
 
 def subject_of(offer: Offer) -> str:
-    """The command's own subject."""
+    """The command's or frame's own subject."""
     issued = offer.issued
     scope = scope_of(issued.tenant_id, issued.organization_id)
-    return command_subject(offer.shard, scope, issued.execution_id, issued.command_id or "")
+    name = frame_subject if issued.stage_id else command_subject
+    return name(offer.shard, scope, issued.execution_id, issued.command_id or "")

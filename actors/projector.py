@@ -232,6 +232,8 @@ class Projector:
                 events=tuple(made.events),
                 executions=executions,
                 commands=made.command_rows(),
+                stages=made.stage_rows(),
+                frames=made.frame_rows(),
                 playbooks=tuple(made.playbooks),
                 objects=tuple(made.objects),
                 workers=tuple(made.workers.values()),

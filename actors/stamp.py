@@ -12,7 +12,7 @@ from noetl_ray.events.envelope import Event, PayloadRef, seal
 from noetl_ray.events.types import AggregateType, EventType
 from noetl_ray.results.redact import mask
 from noetl_ray.scope import DEFAULT, Scope
-from noetl_ray.wal.subjects import command_subject, worker_subject
+from noetl_ray.wal.subjects import command_subject, frame_subject, worker_subject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,9 +66,15 @@ def command_event(
     prev_event_id: int,
     causation_id: int | None = None,
     payload_ref: PayloadRef | None = None,
+    stage_id: str | None = None,
 ) -> Event:
-    """An event on a command's own subject; what a task says about an object is about that."""
-    aggregate, name = AggregateType.COMMAND, f"command/{command_id}"
+    """An event on a command's own subject, or with a stage on that of a frame.
+
+    What a task says about an object is about that object.
+    """
+    subject = command_subject if stage_id is None else frame_subject
+    aggregate = AggregateType.COMMAND if stage_id is None else AggregateType.FRAME
+    name = f"{aggregate.value}/{command_id}"
     key = f"{command_id}/{attempt}/{kind.value}"
     if kind is EventType.BUSINESS_OBJECT_RECORDED:
         aggregate = AggregateType.BUSINESS_OBJECT
@@ -80,7 +86,7 @@ def command_event(
             tenant_id=scope.tenant_id,
             organization_id=scope.organization_id,
             execution_id=execution_id,
-            stream_id=command_subject(shard, scope, execution_id, command_id),
+            stream_id=subject(shard, scope, execution_id, command_id),
             aggregate_id=name,
             aggregate_type=aggregate,
             event_type=kind,
@@ -93,6 +99,8 @@ def command_event(
             prev_event_id=prev_event_id,
             command_id=command_id,
             payload_ref=payload_ref,
+            stage_id=stage_id,
+            frame_id=command_id if stage_id is not None else None,
         )
     )
 

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from actors.command_run import CommandRun, WorkerIdentity, WorkerPorts
+from actors.frame_run import FrameRun
 from actors.holding import subject_of
 from actors.lease import LeaseLostError, WorkerLease
 from actors.messages import (
@@ -201,7 +202,8 @@ class Worker:
             try:
                 if self._p.clock.now_ms() - offer.sent_ms > OFFER_FRESH_MS:
                     await self._check_still_ours(offer)
-                run = CommandRun(self._me, self._p, offer, self._lease, self._nudged, advanced)
+                kind = FrameRun if offer.issued.stage_id else CommandRun
+                run = kind(self._me, self._p, offer, self._lease, self._nudged, advanced)
                 await run.run()
                 self._done += 1
             except VersionConflictError:

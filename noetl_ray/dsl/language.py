@@ -23,6 +23,7 @@ ARC_MODES = ("exclusive", "inclusive")
 NO_MATCH = ("complete", "quiet")
 LOOP_MODES = ("sequential", "parallel", "cursor")
 PROCESS = ("row", "frame")
+RETRY_MODES = ("whole_frame",)
 ACTIONS = ("continue", "retry", "jump", "break", "fail")
 BACKOFFS = ("none", "linear", "exponential", "fixed")
 
@@ -140,7 +141,8 @@ CONSTRUCTS: dict[str, tuple[Key, ...]] = {
     ),
     "frame": (
         *_numbers("max_rows", "row_concurrency", "max_seconds", "max_bytes"),
-        *_numbers("lease_seconds", "heartbeat_seconds"),
+        *_numbers("lease_seconds", "heartbeat_seconds", "max_attempts"),
+        Key("retry_mode", f"one of {'|'.join(RETRY_MODES)}", "A frame is tried whole."),
         Key("process", f"one of {'|'.join(PROCESS)}"),
         Key("size", "number", "Other name of max_rows."),
         Key("duration_ms", "number", "Other name of max_seconds, in milliseconds."),

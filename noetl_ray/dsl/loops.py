@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from noetl_ray.dsl.language import PROCESS, names
+from noetl_ray.dsl.language import PROCESS, RETRY_MODES, names
 from noetl_ray.dsl.model import Loop
 from noetl_ray.dsl.shape import NOT_YET, Shape, place
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Mode = Literal["sequential", "parallel", "cursor"]
 
 LOOP_MODES: tuple[Mode, ...] = ("sequential", "parallel", "cursor")
-RUNNABLE_LOOP_MODES: frozenset[str] = frozenset({"sequential", "parallel"})
+RUNNABLE_LOOP_MODES: frozenset[str] = frozenset({"sequential", "parallel", "cursor"})
 """The modes the engine can run; a loop of another mode is refused by name."""
 
 _ITERATOR = "item"
@@ -31,6 +31,7 @@ _FRAME_ALIASES = {
     "memory_bytes": "max_bytes",
     "parallelism": "row_concurrency",
 }
+_FRAME_WORDS = {"process": PROCESS, "retry_mode": RETRY_MODES}
 _TAKEN = frozenset(
     {
         "args", "catalog_id", "ctx", "env", "event", "execution_id", "frame", "input", "iter",
@@ -150,13 +151,13 @@ def _frame(shape: Shape, spec: Node | None, path: str) -> dict[str, Any]:
     shape.strays(frame, path, _FRAME_KEYS, "frame")
     for key in _FRAME_KEYS:
         number = frame.get(key)
-        if number is not None and key != "process":
+        if number is not None and key not in _FRAME_WORDS:
             _check_number(shape, number, f"{path}.{key}")
-    process = frame.get("process")
-    if process is not None and shape.text(process) not in PROCESS:
-        word = shape.text(process)
-        message, hint = f"unknown process '{word}'", "use row or frame"
-        shape.findings.error(process, f"{path}.process", message, hint)
+    for key, words in _FRAME_WORDS.items():
+        found = frame.get(key)
+        if found is not None and shape.text(found) not in words:
+            message, hint = f"unknown {key} '{shape.text(found)}'", f"use {' or '.join(words)}"
+            shape.findings.error(found, f"{path}.{key}", message, hint)
     data: dict[str, Any] = frame.data()
     return _canonical(shape, frame, data, path)
 

@@ -44,6 +44,9 @@ class StepReads:
 
     def _find(self, step: Step) -> frozenset[Path]:
         found: set[Path] = set(self._templates.reads(step.input))
+        if step.loop is not None and step.loop.cursor is not None:
+            # The claim of a cursor is rendered where it runs, with what its frame carries.
+            found |= self._templates.reads(step.loop.cursor)
         for task in step.tasks:
             for part in (
                 task.config,

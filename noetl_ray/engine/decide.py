@@ -21,10 +21,11 @@ from noetl_ray.engine.loops import iteration_of, plan_loop, result_bytes
 from noetl_ray.engine.names import EventName, Names, extracted_value, whole_value
 from noetl_ray.engine.results import StepResults
 from noetl_ray.engine.routing import Routing
+from noetl_ray.engine.stages import go_on, open_stage
 from noetl_ray.engine.state import ExecutionState, running_steps, wants_decision
 from noetl_ray.errors import NotInlineError, TemplateError
 from noetl_ray.events.envelope import Event, Record, seal
-from noetl_ray.events.types import AggregateType, EventType
+from noetl_ray.events.types import FRAME_TERMINAL, AggregateType, EventType
 from noetl_ray.wal.subjects import control_subject
 
 if TYPE_CHECKING:
@@ -90,13 +91,12 @@ class _Deciding:
                     "open_commands": sorted(self.draft.commands),
                 },
             )
+        elif kind in FRAME_TERMINAL or "index" in fact.payload:
+            if fact.payload["step"] in self.draft.loops:
+                self._continue_loop(fact.payload["step"])
         else:
-            ok = kind is EventType.CALL_DONE
-            if "index" in fact.payload:
-                if fact.payload["step"] in self.draft.loops:
-                    self._continue_loop(fact.payload["step"])
-                return
-            self._leave(fact.payload["step"], "completed" if ok else "failed", fact.event_id)
+            status = "completed" if kind is EventType.CALL_DONE else "failed"
+            self._leave(fact.payload["step"], status, fact.event_id)
 
     def settle(self) -> None:
         """Start what may start now, and end the execution when nothing is left."""
@@ -133,7 +133,13 @@ class _Deciding:
         return {"result": _told(final.result)} if final is not None and final.result else {}
 
     def emit(
-        self, kind: EventType, payload: dict[str, Any], *, command_id: str | None = None
+        self,
+        kind: EventType,
+        payload: dict[str, Any],
+        *,
+        command_id: str | None = None,
+        stage_id: str | None = None,
+        frame_id: str | None = None,
     ) -> Event:
         """Add an event to the decision and apply it to the draft."""
         draft = self.draft
@@ -155,6 +161,8 @@ class _Deciding:
                 idempotency_key=f"{command_id}/issued" if command_id else None,
                 prev_event_id=self._prev,
                 command_id=command_id,
+                stage_id=stage_id,
+                frame_id=frame_id,
             )
         )
         self._prev = event.event_id
@@ -163,7 +171,8 @@ class _Deciding:
         return event
 
     @property
-    def _workload(self) -> dict[str, Any]:
+    def workload(self) -> dict[str, Any]:
+        """The merged input of the execution."""
         given = self.inputs.workload
         return self.draft.workload if given is None else given
 
@@ -196,8 +205,8 @@ class _Deciding:
     def _issue(self, step: Step, visit: int, iteration: dict[str, Any] | None = None) -> None:
         """Issue the command of a step, or of one iteration of its loop."""
         draft = self.draft
-        reads = self.program.reads.of(step.name, self._workload)
-        context = command_context(draft, self._workload, reads)
+        reads = self.program.reads.of(step.name, self.workload)
+        context = command_context(draft, self.workload, reads)
         command_id = f"{draft.execution_id}-{step.name}-{visit}"
         payload: dict[str, Any] = {
             "step": step.name,
@@ -219,16 +228,24 @@ class _Deciding:
     def _start_loop(self, step: Step, visit: int) -> None:
         """Fix the collection of a loop, then issue what its window allows."""
         try:
-            plan = plan_loop(step, self.program.templates, self._names({}))
+            if step.loop is not None and step.loop.mode == "cursor":
+                open_stage(self, step, visit, self._names({}))
+            else:
+                plan = plan_loop(step, self.program.templates, self._names({}))
+                self.emit(EventType.LOOP_STARTED, {"step": step.name, "visit": visit, **plan})
         except TemplateError as error:
             self._fail(step.name, visit, error)
             return
-        self.emit(EventType.LOOP_STARTED, {"step": step.name, "visit": visit, **plan})
         self._continue_loop(step.name)
 
     def _continue_loop(self, name: str) -> None:
         """Issue iterations while there is room; leave the step when all are back."""
         step = self.program.playbook.steps[name]
+        if self.draft.loops[name].stage is not None:
+            ended = go_on(self, step, EVENTS_PER_DECISION_HARD_MAX)
+            if ended is not None:
+                self._leave(name, ended, None)
+            return
         while len(self.events) < EVENTS_PER_DECISION_HARD_MAX and self.draft.failed is None:
             loop = self.draft.loops[name]
             if not loop.has_room:
@@ -366,7 +383,7 @@ class _Deciding:
         return Names(
             self.program.templates,
             execution_id=draft.execution_id,
-            workload=self._workload,
+            workload=self.workload,
             ctx=ctx,
             steps=StepResults(draft.steps, self.inputs.resolved),
             env=self.inputs.env,

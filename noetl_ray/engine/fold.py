@@ -13,12 +13,19 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 
 from noetl_ray.dsl.merge import seed_variables
+from noetl_ray.engine.fold_loops import (
+    change_holder,
+    dispatch_frame,
+    end_loop,
+    frame_returned,
+    iterated,
+    open_stage,
+    start_loop,
+)
 from noetl_ray.engine.state import (
-    LOOP_TIER,
     CommandState,
     ExecutionState,
     HeldToken,
-    LoopState,
     PlaybookRef,
     StepState,
 )
@@ -38,6 +45,8 @@ CONSUMED_FACTS = frozenset(
         EventType.EXECUTION_CANCEL_REQUESTED,
         EventType.CALL_DONE,
         EventType.CALL_ERROR,
+        EventType.FRAME_COMMITTED,
+        EventType.FRAME_FAILED,
     }
 )
 """Facts that wait for a decision; what else happens to a command applies when it arrives."""
@@ -110,9 +119,13 @@ def apply_control(draft: ExecutionState, event: Event, position: int) -> None:
     elif kind is EventType.STEP_EXIT:
         _exit(draft, event)
     elif kind is EventType.LOOP_STARTED:
-        _start_loop(draft, event)
+        start_loop(draft, event)
     elif kind is EventType.LOOP_DONE:
-        _end_loop(draft, event)
+        end_loop(draft, event)
+    elif kind is EventType.STAGE_OPENED:
+        open_stage(draft, event)
+    elif kind is EventType.FRAME_DISPATCHED:
+        dispatch_frame(draft, event, position)
     elif kind is EventType.PLAYBOOK_COMPLETED:
         _end(draft, event, "COMPLETED")
     elif kind is EventType.PLAYBOOK_FAILED:
@@ -120,7 +133,7 @@ def apply_control(draft: ExecutionState, event: Event, position: int) -> None:
         _end(draft, event, "FAILED")
     elif kind is EventType.EXECUTION_CANCELLED:
         _end(draft, event, "CANCELLED")
-    elif kind is not EventType.CHECKPOINT_COMMITTED:
+    elif kind not in (EventType.CHECKPOINT_COMMITTED, EventType.STAGE_CLOSED):
         msg = f"{kind} does not belong on a control subject"
         raise InternalError(msg)
 
@@ -134,11 +147,11 @@ def _is_known(state: ExecutionState, first: Event, position: int) -> bool:
             return state.root_event_id != 0
         case AggregateType.INBOX:
             return position <= state.inbox_version
-        case AggregateType.COMMAND:
+        case AggregateType.COMMAND | AggregateType.FRAME:
             # The issue precedes every record of its command, so an unknown command has ended.
             command = state.commands.get(first.command_id or "")
             return command is None or position <= command.version
-        case AggregateType.BUSINESS_OBJECT | AggregateType.FRAME:
+        case AggregateType.BUSINESS_OBJECT:
             return False
         case AggregateType.PLAYBOOK | AggregateType.WORKER | AggregateType.SHARD:
             msg = f"a {kind} record belongs to no execution"
@@ -159,6 +172,8 @@ def _arrive(draft: ExecutionState, recorded: Recorded) -> None:
             _change_holder(draft, event)
         elif event.event_type in TASK_RECORDS:
             _advance(draft, event, recorded.position)
+        elif event.aggregate_type is AggregateType.FRAME:
+            change_holder(draft, event)
     command = draft.commands.get(recorded.record.events[0].command_id or "")
     if command is not None:
         draft.commands[command.command_id] = msgspec.structs.replace(
@@ -199,63 +214,18 @@ def _returned(draft: ExecutionState, event: Event) -> None:
         return
     for key, value in event.payload.get("set", {}).items():
         assign_variable(draft.ctx, draft.workload, key, value)
+    if event.aggregate_type is AggregateType.FRAME:
+        frame_returned(draft, event)
+        return
     name = event.payload["step"]
     if "index" in event.payload:
-        _iterated(draft, event)
+        iterated(draft, event)
         return
     draft.steps[name] = msgspec.structs.replace(
         draft.steps[name],
         result=event.payload["result"],
         error=event.payload.get("error"),
         rows=event.payload.get("rows"),
-    )
-
-
-def _iterated(draft: ExecutionState, event: Event) -> None:
-    """One iteration of a loop came back."""
-    name, payload = event.payload["step"], event.payload
-    loop = draft.loops.get(name)
-    if loop is None or loop.visit != payload["visit"]:
-        return
-    failed = event.event_type is EventType.CALL_ERROR
-    rows = payload.get("rows")
-    draft.loops[name] = msgspec.structs.replace(
-        loop,
-        done=loop.done + (not failed),
-        failed=loop.failed + failed,
-        error=loop.error or (payload.get("error") if failed else None),
-        results={**loop.results, str(payload["index"]): payload["result"]},
-        rows=loop.rows if rows is None else (loop.rows or 0) + rows,
-    )
-
-
-def _start_loop(draft: ExecutionState, event: Event) -> None:
-    payload = event.payload
-    draft.loops[payload["step"]] = LoopState(
-        visit=payload["visit"],
-        total=payload["total"],
-        iterator=payload["iterator"],
-        window=payload["window"],
-        items=payload.get("items"),
-        items_ref=msgspec.to_builtins(event.payload_ref) if event.payload_ref else None,
-    )
-
-
-def _end_loop(draft: ExecutionState, event: Event) -> None:
-    """The step's result is a list of its iterations' results, by index."""
-    name = event.payload["step"]
-    loop = draft.loops.pop(name)
-    draft.steps[name] = msgspec.structs.replace(
-        draft.steps[name],
-        result={
-            "status": "error" if loop.failed else "ok",
-            "tier": LOOP_TIER,
-            "reference": None,
-            "parts": [loop.results.get(str(index)) for index in range(loop.total)],
-            "stats": event.payload["stats"],
-        },
-        error=loop.error,
-        rows=loop.rows,
     )
 
 

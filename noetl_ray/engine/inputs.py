@@ -55,6 +55,8 @@ class Inputs:
     """Whole results by step, fetched because a decision asked for them; they never change."""
     loop_items: Mapping[str, list[Any]] = field(default_factory=dict)
     """Items of loops by step, where the log keeps only their reference."""
+    frame_defaults: Mapping[str, Any] = field(default_factory=dict)
+    """What frames are like where a loop does not say (FRM-4)."""
     workload: dict[str, Any] | None = None
     """The merged workload where the request keeps it outside the log."""
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from noetl_ray.engine.frames import StageState
 from noetl_ray.events.canonical import canonical_json
 from noetl_ray.events.envelope import Event
 from noetl_ray.scope import Scope, scope_of
@@ -60,10 +61,17 @@ class CommandState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     incarnation: str | None = None
     recorded: int = 0
     """Where the newest record of its pipeline lies, 0 when there is none (P18)."""
+    frame: bool = False
+    """Whether it is a frame: it has a lease of its own and is tried again a few times only."""
+    lease_until_ms: int = 0
+    """When a frame counts as abandoned unless its holder says otherwise."""
 
 
 class LoopState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A loop under way: one command per item, at most ``window`` at a time."""
+    """A loop under way: one command per item, at most ``window`` at a time.
+
+    A loop over a cursor has a ``stage`` instead of items: its commands are frames.
+    """
 
     visit: int
     total: int
@@ -79,6 +87,7 @@ class LoopState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     results: dict[str, dict[str, Any]] = {}
     """Result blocks by index, as text: keys of JSON are."""
     rows: int | None = None
+    stage: StageState | None = None
 
     @property
     def in_flight(self) -> int:
@@ -92,7 +101,9 @@ class LoopState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def has_room(self) -> bool:
-        """Whether another iteration may be issued now."""
+        """Whether another iteration or frame may be issued now."""
+        if self.stage is not None:
+            return not self.failed and self.stage.idle_slot is not None
         return not self.failed and self.issued < self.total and self.in_flight < self.window
 
 

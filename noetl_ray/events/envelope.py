@@ -17,6 +17,7 @@ from noetl_ray.errors import EnvelopeError
 from noetl_ray.events.canonical import canonical_json, sha256_hex
 from noetl_ray.events.types import (
     NEEDS_COMMAND_ID,
+    NEEDS_FRAME_ID,
     NEEDS_IDEMPOTENCY_KEY,
     REQUIRED_PAYLOAD,
     RESULT_BEARING,
@@ -124,6 +125,10 @@ def check_envelope(event: Event) -> None:
             _refuse(event, f"payload.{key}", "is required")
     if kind in NEEDS_COMMAND_ID and not event.command_id:
         _refuse(event, "command_id", "is required")
+    if kind in NEEDS_FRAME_ID:
+        for name in ("frame_id", "stage_id", "command_id"):
+            if not getattr(event, name):
+                _refuse(event, name, "is required")
     if kind in NEEDS_IDEMPOTENCY_KEY and not event.idempotency_key:
         _refuse(event, "idempotency_key", "is required")
     if kind in RESULT_BEARING and "result" in event.payload:

@@ -103,6 +103,9 @@ COMMAND_TERMINAL = frozenset(
 TASK_RECORDS = frozenset({EventType.TASK_DONE, EventType.TASK_FAILED})
 """Where a pipeline stands, on its command's subject; a later holder goes on from there (P18)."""
 
+FRAME_TERMINAL = frozenset({EventType.FRAME_COMMITTED, EventType.FRAME_FAILED})
+"""Exactly one of these ends a frame (FRM-10)."""
+
 RESULT_BEARING = frozenset(
     {
         EventType.CALL_DONE,
@@ -138,6 +141,14 @@ REQUIRED_PAYLOAD: dict[EventType, tuple[str, ...]] = {
     EventType.EXTERNAL_RECEIVED: ("name", "data"),
     EventType.BATCH_ACCEPTED: ("batch_id", "count"),
     EventType.BATCH_COMPLETED: ("batch_id", "count"),
+    EventType.STAGE_OPENED: ("step", "visit", "kind", "frame_policy"),
+    EventType.STAGE_CLOSED: ("step", "visit", "status", "stats"),
+    EventType.FRAME_DISPATCHED: ("step", "visit", "attempt", "lease_until_ms"),
+    EventType.FRAME_STARTED: ("step", "visit", "row_count", "lease_until_ms"),
+    EventType.FRAME_HEARTBEAT: ("lease_until_ms",),
+    EventType.FRAME_ABANDONED: ("reason", "attempt", "retry_mode"),
+    EventType.FRAME_COMMITTED: ("step", "visit", "slot", "row_count", "processed", "failed"),
+    EventType.FRAME_FAILED: ("step", "visit", "slot", "error", "frame_policy"),
     EventType.WORKER_JOINED: ("worker_id", "incarnation", "slots"),
     EventType.WORKER_LEFT: ("worker_id", "incarnation"),
     EventType.WORKER_LOST: ("worker_id", "incarnation", "reason"),
@@ -161,6 +172,18 @@ NEEDS_COMMAND_ID = frozenset(
 )
 """Events that are lost without the command they speak of (ENV-13)."""
 
+NEEDS_FRAME_ID = frozenset(
+    {
+        EventType.FRAME_DISPATCHED,
+        EventType.FRAME_STARTED,
+        EventType.FRAME_HEARTBEAT,
+        EventType.FRAME_ABANDONED,
+        EventType.FRAME_COMMITTED,
+        EventType.FRAME_FAILED,
+    }
+)
+"""Events that are lost without the frame they speak of, its stage and its command (FRM-3)."""
+
 NEEDS_IDEMPOTENCY_KEY = frozenset(
     {
         EventType.EXECUTION_REQUESTED,
@@ -177,6 +200,9 @@ NEEDS_IDEMPOTENCY_KEY = frozenset(
         EventType.EXTERNAL_RECEIVED,
         EventType.BATCH_ACCEPTED,
         EventType.BATCH_COMPLETED,
+        EventType.FRAME_DISPATCHED,
+        EventType.FRAME_COMMITTED,
+        EventType.FRAME_FAILED,
     }
 )
 """Transitions an outside party may retry (ENV-4)."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from noetl_ray.engine.state import TERMINAL_STATUSES
 from noetl_ray.errors import ConflictError
+from noetl_ray.readmodel.frames import merge_frame, merge_stage
 from noetl_ray.readmodel.limits import check_limit, whole_records
 from noetl_ray.readmodel.objects import newest_objects
 from noetl_ray.readmodel.port import LIMIT_MAX
@@ -19,12 +20,14 @@ from noetl_ray.readmodel.records import (
     CommitResult,
     EventRow,
     ExecutionRow,
+    FrameRow,
     LogRow,
     PlaybookRow,
     ProjectionBatch,
     ProjectionKey,
     ProjectionRecord,
     ProjectionSnapshot,
+    StageRow,
     WorkerRow,
     scope_of,
 )
@@ -48,6 +51,8 @@ class MemoryReadModel:
         self._commands: dict[tuple[Scope, int, str], CommandRow] = {}
         self._playbooks: dict[tuple[Scope, str, int], PlaybookRow] = {}
         self._workers: dict[str, WorkerRow] = {}
+        self._stages: dict[tuple[Scope, int, str], StageRow] = {}
+        self._frames: dict[tuple[Scope, int, str], FrameRow] = {}
         self._objects: dict[int, BusinessObjectRow] = {}
         self._lines: dict[int, LogRow] = {}
         self.stale = 0
@@ -125,6 +130,10 @@ class MemoryReadModel:
             )
         for worker in batch.workers:
             self._put_worker(worker)
+        for stage in batch.stages:
+            self._put_stage(stage)
+        for frame in batch.frames:
+            self._put_frame(frame)
         for projection in batch.projections:
             await self.save_projection(projection)
         for stated in batch.objects:
@@ -229,6 +238,36 @@ class MemoryReadModel:
         found.sort(key=lambda row: (row.issued_event_id or 0, row.command_id))
         return found[:LIMIT_MAX]
 
+    async def stages(self, scope: Scope, execution_id: int) -> list[StageRow]:
+        """Stages in the order they were opened."""
+        found = [
+            row
+            for row in self._stages.values()
+            if scope_of(row) == scope and row.execution_id == execution_id
+        ]
+        return sorted(found, key=lambda row: row.opened_event_id or 0)[:LIMIT_MAX]
+
+    async def frames(
+        self,
+        scope: Scope,
+        execution_id: int,
+        *,
+        stage_id: str | None = None,
+        status: str | None = None,
+        limit: int = 1_000,
+    ) -> list[FrameRow]:
+        """Frames, last changed first."""
+        check_limit(limit)
+        found = [
+            row
+            for row in self._frames.values()
+            if scope_of(row) == scope
+            and row.execution_id == execution_id
+            and stage_id in (None, row.stage_id)
+            and status in (None, row.status)
+        ]
+        return sorted(found, key=lambda row: -row.position)[:limit]
+
     async def playbooks(
         self,
         scope: Scope,
@@ -313,6 +352,22 @@ class MemoryReadModel:
             self.stale += 1
             return
         self._commands[key] = merge_command(held, row) if held else row
+
+    def _put_stage(self, row: StageRow) -> None:
+        key = (scope_of(row), row.execution_id, row.stage_id)
+        held = self._stages.get(key)
+        if held is not None and held.position >= row.position:
+            self.stale += 1
+            return
+        self._stages[key] = merge_stage(held, row) if held else row
+
+    def _put_frame(self, row: FrameRow) -> None:
+        key = (scope_of(row), row.execution_id, row.frame_id)
+        held = self._frames.get(key)
+        if held is not None and held.position >= row.position:
+            self.stale += 1
+            return
+        self._frames[key] = merge_frame(held, row) if held else row
 
     def _put_worker(self, row: WorkerRow) -> None:
         held = self._workers.get(row.worker_id)

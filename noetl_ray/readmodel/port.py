@@ -18,12 +18,14 @@ if TYPE_CHECKING:
         CommitResult,
         EventRow,
         ExecutionRow,
+        FrameRow,
         LogRow,
         PlaybookRow,
         ProjectionBatch,
         ProjectionKey,
         ProjectionRecord,
         ProjectionSnapshot,
+        StageRow,
         WorkerRow,
     )
     from noetl_ray.scope import Scope
@@ -148,6 +150,22 @@ class Queries(Protocol):
 
     async def commands(self, scope: Scope, execution_id: int) -> list[CommandRow]:
         """All commands of an execution in the order they were issued, at most ``LIMIT_MAX``."""
+        ...
+
+    async def stages(self, scope: Scope, execution_id: int) -> list[StageRow]:
+        """Stages of an execution in the order they were opened, at most ``LIMIT_MAX``."""
+        ...
+
+    async def frames(
+        self,
+        scope: Scope,
+        execution_id: int,
+        *,
+        stage_id: str | None = None,
+        status: str | None = None,
+        limit: int = 1_000,
+    ) -> list[FrameRow]:
+        """Frames of an execution, last changed first."""
         ...
 
     async def playbooks(

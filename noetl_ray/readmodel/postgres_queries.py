@@ -20,13 +20,17 @@ from noetl_ray.readmodel.postgres_tables import (
     BUSINESS_OBJECT,
     COMMAND,
     EXECUTION,
+    FRAME,
     OBJECT_HISTORY,
     PLAYBOOK,
+    STAGE,
     WORKER,
     command_of,
     execution_of,
+    frame_of,
     object_of,
     playbook_of,
+    stage_of,
     worker_of,
 )
 
@@ -42,8 +46,10 @@ if TYPE_CHECKING:
         CommandRow,
         EventRow,
         ExecutionRow,
+        FrameRow,
         LogRow,
         PlaybookRow,
+        StageRow,
         WorkerRow,
     )
     from noetl_ray.scope import Scope
@@ -167,6 +173,27 @@ class PostgresQueries:
             execution_id,
         )
         return [command_of(row) for row in rows]
+
+    async def stages(self, scope: Scope, execution_id: int) -> list[StageRow]:
+        """Stages in the order they were opened."""
+        rows = await self._newest(
+            scope, STAGE, "opened_event_id", {"execution_id =": execution_id}, LIMIT_MAX
+        )
+        return [stage_of(row) for row in reversed(rows)]
+
+    async def frames(
+        self,
+        scope: Scope,
+        execution_id: int,
+        *,
+        stage_id: str | None = None,
+        status: str | None = None,
+        limit: int = 1_000,
+    ) -> list[FrameRow]:
+        """Frames, last changed first."""
+        wanted = {"execution_id =": execution_id, "stage_id =": stage_id, "status =": status}
+        rows = await self._newest(scope, FRAME, "position", wanted, limit)
+        return [frame_of(row) for row in rows]
 
     async def playbooks(
         self,

@@ -28,10 +28,12 @@ from noetl_ray.readmodel.postgres_tables import (
     BUSINESS_OBJECT,
     COMMAND,
     EXECUTION,
+    FRAME,
     OBJECT_HISTORY,
     PLAYBOOK,
     PROJECTION,
     SNAPSHOT,
+    STAGE,
     WORKER,
     Table,
     projection_of,
@@ -174,6 +176,8 @@ class PostgresProjectionStore:
 async def _write_rows(connection: Connection, batch: ProjectionBatch) -> int:
     stale = await _write(connection, EXECUTION, [EXECUTION.values(row) for row in batch.executions])
     stale += await _write(connection, COMMAND, [COMMAND.values(row) for row in batch.commands])
+    stale += await _write(connection, STAGE, [STAGE.values(row) for row in batch.stages])
+    stale += await _write(connection, FRAME, [FRAME.values(row) for row in batch.frames])
     stale += await _write(connection, WORKER, [WORKER.values(row) for row in batch.workers])
     await _write(connection, PLAYBOOK, [PLAYBOOK.values(row) for row in batch.playbooks])
     await _write(connection, OBJECT_HISTORY, [OBJECT_HISTORY.values(row) for row in batch.objects])

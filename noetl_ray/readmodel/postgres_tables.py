@@ -15,9 +15,11 @@ from noetl_ray.readmodel.records import (
     BusinessObjectRow,
     CommandRow,
     ExecutionRow,
+    FrameRow,
     PlaybookRow,
     ProjectionKey,
     ProjectionRecord,
+    StageRow,
     WorkerRow,
 )
 
@@ -192,6 +194,65 @@ OBJECT_HISTORY = Table(
     conflict="DO NOTHING",
 )
 
+_STAGE_COLUMNS = _SCOPE | {
+    "execution_id": "bigint", "stage_id": "text", "position": "bigint",
+    "parent_event_id": "bigint", "parent_stage_id": "text", "loop_event_id": "bigint",
+    "opened_event_id": "bigint", "closed_event_id": "bigint", "kind": "text",
+    "step_name": "text", "visit": "integer", "dsl_ref": "text", "status": "text",
+    "frame_policy": "jsonb", "stats": "jsonb", "started_at": "timestamptz",
+    "ended_at": "timestamptz",
+}  # fmt: skip
+_STAGE_KEY = (*_SCOPE, "execution_id", "stage_id")
+_STAGE_CHANGES = [name for name in _STAGE_COLUMNS if name not in _STAGE_KEY]
+STAGE = Table(
+    name="stage",
+    columns=_STAGE_COLUMNS,
+    key=_STAGE_KEY,
+    # The rule of frames.merge_stage, said in SQL.
+    conflict=_newer(
+        "position",
+        _STAGE_CHANGES,
+        {
+            name: f"COALESCE(EXCLUDED.{name}, held.{name})"
+            for name in _STAGE_CHANGES
+            if name not in ("position", "status")
+        },
+    ),
+)
+
+_FRAME_COLUMNS = _SCOPE | {
+    "execution_id": "bigint", "frame_id": "text", "stage_id": "text", "position": "bigint",
+    "parent_frame_id": "text", "command_id": "text", "claimed_event_id": "bigint",
+    "terminal_event_id": "bigint", "cursor": "jsonb", "row_count": "bigint", "status": "text",
+    "owner_worker": "text", "lease_until": "timestamptz", "output_ref": "jsonb",
+    "events_emitted": "integer", "attempts": "integer", "created_at": "timestamptz",
+    "completed_at": "timestamptz", "error": "jsonb",
+}  # fmt: skip
+_FRAME_KEY = (*_SCOPE, "execution_id", "frame_id")
+_FRAME_CHANGES = [name for name in _FRAME_COLUMNS if name not in _FRAME_KEY]
+_FRAME_OVER = "held.status IN ('COMMITTED', 'FAILED')"
+FRAME = Table(
+    name="frame",
+    columns=_FRAME_COLUMNS,
+    key=_FRAME_KEY,
+    # The rule of frames.merge_frame, said in SQL.
+    conflict=_newer(
+        "position",
+        _FRAME_CHANGES,
+        {
+            name: f"COALESCE(EXCLUDED.{name}, held.{name})"
+            for name in _FRAME_CHANGES
+            if name != "position"
+        }
+        | {
+            "status": f"CASE WHEN {_FRAME_OVER} THEN held.status ELSE EXCLUDED.status END",
+            "terminal_event_id": "COALESCE(held.terminal_event_id, EXCLUDED.terminal_event_id)",
+            "attempts": "GREATEST(held.attempts, EXCLUDED.attempts)",
+            "events_emitted": "held.events_emitted + EXCLUDED.events_emitted",
+        },
+    ),
+)
+
 _PROJECTION_KEY = _SCOPE | {
     "projection_type": "text", "execution_id": "bigint", "stage_id": "text",
     "frame_id": "text", "partition_id": "text",
@@ -261,6 +322,16 @@ def playbook_of(row: Any) -> PlaybookRow:
 def object_of(row: Any) -> BusinessObjectRow:
     """What was said about an object, read back."""
     return BusinessObjectRow(**BUSINESS_OBJECT.fields(row))
+
+
+def stage_of(row: Any) -> StageRow:
+    """A stage's row read back."""
+    return StageRow(**STAGE.fields(row))
+
+
+def frame_of(row: Any) -> FrameRow:
+    """A frame's row read back."""
+    return FrameRow(**FRAME.fields(row))
 
 
 def worker_of(row: Any) -> WorkerRow:

@@ -17,6 +17,7 @@ import msgspec
 from noetl_ray.engine.fold import fold
 from noetl_ray.engine.state import ExecutionState, encode_state, parse_state
 from noetl_ray.events.canonical import sha256_hex
+from noetl_ray.readmodel.frames import fold_frames, fold_stages, frame_row, stage_row
 from noetl_ray.readmodel.objects import object_row
 from noetl_ray.readmodel.records import (
     EXECUTION_STATE,
@@ -24,9 +25,11 @@ from noetl_ray.readmodel.records import (
     CommandRow,
     EventRow,
     ExecutionRow,
+    FrameRow,
     PlaybookRow,
     ProjectionKey,
     ProjectionRecord,
+    StageRow,
     WorkerRow,
 )
 from noetl_ray.readmodel.rows import (
@@ -58,6 +61,8 @@ class Projected:
     events: list[EventRow] = field(default_factory=list)
     commands: list[CommandRow] = field(default_factory=list)
     playbooks: list[PlaybookRow] = field(default_factory=list)
+    stages: list[StageRow] = field(default_factory=list)
+    frames: list[FrameRow] = field(default_factory=list)
     objects: list[BusinessObjectRow] = field(default_factory=list)
     workers: dict[str, WorkerRow] = field(default_factory=dict)
     states: dict[ExecutionKey, ExecutionState] = field(default_factory=dict)
@@ -96,6 +101,14 @@ class Projected:
     def command_rows(self) -> tuple[CommandRow, ...]:
         """One change per command."""
         return fold_commands(self.commands)
+
+    def stage_rows(self) -> tuple[StageRow, ...]:
+        """One change per stage."""
+        return fold_stages(self.stages)
+
+    def frame_rows(self) -> tuple[FrameRow, ...]:
+        """One change per frame."""
+        return fold_frames(self.frames)
 
 
 def project_records(
@@ -173,6 +186,8 @@ def _collect(made: Projected, event: Event, position: int, ordinal: int) -> None
         command = command_row(event, position) if event.command_id else None
         if command is not None:
             made.commands.append(command)
+        if event.stage_id:
+            _collect_stage(made, event, position)
         stated = object_row(event, position, ordinal)
         if stated is not None:
             made.objects.append(stated)
@@ -184,6 +199,15 @@ def _collect(made: Projected, event: Event, position: int, ordinal: int) -> None
     if worker is not None:
         held = made.workers.get(worker.worker_id)
         made.workers[worker.worker_id] = merge_worker(held, worker) if held else worker
+
+
+def _collect_stage(made: Projected, event: Event, position: int) -> None:
+    stage = stage_row(event, position)
+    if stage is not None:
+        made.stages.append(stage)
+    frame = frame_row(event, position)
+    if frame is not None:
+        made.frames.append(frame)
 
 
 def _by_execution(recorded: Recorded) -> list[tuple[ExecutionKey, Recorded]]:

@@ -169,6 +169,57 @@ class BusinessObjectRow(msgspec.Struct, frozen=True, kw_only=True):
     """Where the result lies that it is about, when it is not in the event."""
 
 
+class StageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a loop as frames (FRM-1). Within a commit a row is a change."""
+
+    tenant_id: str
+    organization_id: str
+    execution_id: int
+    stage_id: str
+    position: int
+    status: str
+    parent_event_id: int | None = None
+    parent_stage_id: str | None = None
+    loop_event_id: int | None = None
+    opened_event_id: int | None = None
+    closed_event_id: int | None = None
+    kind: str | None = None
+    step_name: str | None = None
+    visit: int | None = None
+    dsl_ref: str | None = None
+    frame_policy: dict[str, Any] | None = None
+    stats: dict[str, Any] | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+
+
+class FrameRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One window of rows (FRM-2). Within a commit a row is a change."""
+
+    tenant_id: str
+    organization_id: str
+    execution_id: int
+    frame_id: str
+    stage_id: str
+    position: int
+    status: str
+    parent_frame_id: str | None = None
+    command_id: str | None = None
+    claimed_event_id: int | None = None
+    terminal_event_id: int | None = None
+    cursor: dict[str, Any] | None = None
+    row_count: int | None = None
+    owner_worker: str | None = None
+    """The last holder, also after it was abandoned."""
+    lease_until: str | None = None
+    output_ref: dict[str, Any] | None = None
+    events_emitted: int = 0
+    attempts: int = 1
+    created_at: str | None = None
+    completed_at: str | None = None
+    error: dict[str, Any] | None = None
+
+
 class LogRow(msgspec.Struct, frozen=True, kw_only=True):
     """A printed line and its id, which is the cursor for reading on."""
 
@@ -196,6 +247,8 @@ class ProjectionBatch:
     events: tuple[EventRow, ...] = ()
     executions: tuple[ExecutionRow, ...] = ()
     commands: tuple[CommandRow, ...] = ()
+    stages: tuple[StageRow, ...] = ()
+    frames: tuple[FrameRow, ...] = ()
     playbooks: tuple[PlaybookRow, ...] = ()
     workers: tuple[WorkerRow, ...] = ()
     projections: tuple[ProjectionRecord, ...] = ()
@@ -219,6 +272,8 @@ def scope_of(
         | CommandRow
         | PlaybookRow
         | BusinessObjectRow
+        | StageRow
+        | FrameRow
         | Event
         | LogLine
     ),

@@ -26,6 +26,11 @@ from noetl_ray.testing.contract_business_objects import (
     ten_3_objects_stay_in_their_scope,
     the_newest_statement_is_the_object,
 )
+from noetl_ray.testing.contract_frames import (
+    a_frame_keeps_what_its_life_told,
+    a_stage_is_opened_and_closed,
+    frames_are_found_by_stage_and_status,
+)
 from noetl_ray.testing.contract_queries import (
     commands_merge_over_batches,
     events_come_back_as_written,
@@ -244,6 +249,9 @@ READ_MODEL_CHECKS: tuple[Check, ...] = (
     objects_are_found_by_type_id_and_status,
     ten_3_objects_stay_in_their_scope,
     children_are_found_by_their_parent,
+    a_frame_keeps_what_its_life_told,
+    a_stage_is_opened_and_closed,
+    frames_are_found_by_stage_and_status,
     commit_is_fenced_by_the_checkpoint,
     ten_3_no_answer_leaves_its_scope,
     limits_are_refused_not_clamped,

@@ -16,6 +16,7 @@ from noetl_ray.errors import ToolError
 from noetl_ray.tools.auth import pick, resolve_auth
 from noetl_ray.tools.limits import time_limit_s
 from noetl_ray.tools.port import ToolContext, ToolResult
+from noetl_ray.tools.postgres_cursor import PostgresCursor
 from noetl_ray.tools.postgres_errors import map_error
 from noetl_ray.tools.postgres_pools import PostgresPools, Target, is_alive, target_of
 from noetl_ray.tools.postgres_values import converter_for
@@ -57,6 +58,7 @@ class PostgresTool:
     def __init__(self, *, connections_max: int = 8, idle_s: float = 60.0) -> None:
         """Make the tool; ``connections_max`` counts per credential."""
         self._pools = PostgresPools(connections_max=connections_max, idle_s=idle_s)
+        self.cursor = PostgresCursor(self._pools)
 
     async def run(self, config: dict[str, Any], context: ToolContext) -> ToolResult:
         """Run every statement; R is the last one's result with the others as ``command_<i>``."""

@@ -21,6 +21,7 @@ CONTROL = "control"
 INBOX = "inbox"
 SUBMIT = "submit"
 COMMAND_PREFIX = "cmd-"
+FRAME_PREFIX = "frm-"
 KEY_PREFIX = "key-"
 
 _PLAIN = re.compile(r"[A-Za-z0-9_~-]*", re.ASCII)
@@ -86,6 +87,11 @@ def keyed_submit_subject(shard: int, scope: Scope, idempotency_key: str) -> str:
 def command_subject(shard: int, scope: Scope, execution_id: int, command_id: str) -> str:
     """A command's own subject: its claims and its one completion."""
     return _event(shard, scope, str(execution_id), COMMAND_PREFIX + token(command_id))
+
+
+def frame_subject(shard: int, scope: Scope, execution_id: int, frame_id: str) -> str:
+    """A frame's own subject: who holds it, that it lives, and its one end."""
+    return _event(shard, scope, str(execution_id), FRAME_PREFIX + token(frame_id))
 
 
 def worker_subject(worker_id: str) -> str:

@@ -42,6 +42,8 @@ def _step(rng: random.Random, names: list[str], index: int) -> dict[str, Any]:
         step["tool"] = _pipeline(rng)
     if "tool" in step and rng.random() < 0.25:
         step["loop"] = _loop(rng)
+    elif "tool" in step and rng.random() < 0.15:
+        step["loop"] = _cursor(rng)
     elif "tool" in step and rng.random() < 0.4:
         step["set"] = {f"ctx.{name}_n": f"{{{{ {name}.n | default(0) }}}}"}
     later = names[index + 1 :]
@@ -100,6 +102,27 @@ def _pipeline(rng: random.Random) -> list[dict[str, Any]]:
             {"when": "{{ output.status == 'error' }}", "then": {"do": "continue"}}
         )
     return tasks
+
+
+def _cursor(rng: random.Random) -> dict[str, Any]:
+    """A loop over rows that workers claim in frames."""
+    frame = {
+        "max_rows": rng.choice([1, 3, 10]),
+        "process": rng.choice(["row", "row", "frame"]),
+        "row_concurrency": rng.choice([1, 2]),
+        "lease_seconds": rng.choice([2, 10]),
+        "heartbeat_seconds": 1,
+        "max_attempts": 500,
+    }
+    return {
+        "cursor": {
+            "kind": "postgres",
+            "rows": rng.choice([0, 2, 7, 20]),
+            "claim": "claim {{ __frame_max_rows }}",
+        },
+        "iterator": "row",
+        "spec": {"mode": "cursor", "max_in_flight": rng.choice([1, 2, 3]), "frame": frame},
+    }
 
 
 def _effect(rng: random.Random) -> dict[str, Any]:

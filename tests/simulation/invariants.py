@@ -8,7 +8,13 @@ from collections.abc import Iterable
 from noetl_ray.engine.fold import fold
 from noetl_ray.engine.state import ExecutionState
 from noetl_ray.events.envelope import Event, check_envelope, checksum_of
-from noetl_ray.events.types import COMMAND_TERMINAL, EXECUTION_TERMINAL, EventType
+from noetl_ray.events.types import (
+    COMMAND_TERMINAL,
+    EXECUTION_TERMINAL,
+    FRAME_TERMINAL,
+    AggregateType,
+    EventType,
+)
 from noetl_ray.wal.memory import MemoryLog
 from noetl_ray.wal.port import Recorded
 
@@ -71,10 +77,29 @@ def _check_execution(execution_id: int, events: list[Event]) -> list[str]:
         wrong.append(f"{execution_id}: {len(ends)} ends")
     issued = Counter(e.command_id for e in events if e.event_type is EventType.COMMAND_ISSUED)
     ended = Counter(e.command_id for e in events if e.event_type in COMMAND_TERMINAL)
+    minted = Counter(
+        e.frame_id
+        for e in events
+        if e.event_type is EventType.FRAME_DISPATCHED
+        and e.aggregate_type is AggregateType.EXECUTION
+    )
+    ended += Counter(e.frame_id for e in events if e.event_type in FRAME_TERMINAL)
+    issued += minted
     wrong += [f"{c}: issued {n} times" for c, n in issued.items() if n > 1]
+    opened = Counter(e.stage_id for e in events if e.event_type is EventType.STAGE_OPENED)
+    closed = Counter(e.stage_id for e in events if e.event_type is EventType.STAGE_CLOSED)
+    wrong += [f"stage {s} opened {n} times" for s, n in opened.items() if n > 1]
+    parents = [
+        e.payload["parent_frame_id"]
+        for e in events
+        if e.event_type is EventType.FRAME_DISPATCHED and "parent_frame_id" in e.payload
+    ]
+    if minted and sum(p is None for p in parents) != len(opened):
+        wrong.append(f"{execution_id}: {len(opened)} stages, roots {parents.count(None)}")
     wrong += [f"{c}: {n} ends" for c, n in ended.items() if n > 1]
     cancelled = any(e.event_type is EventType.EXECUTION_CANCELLED for e in events)
     if not cancelled:
+        wrong += [f"stage {s} closed {closed[s]} times" for s in opened if closed[s] != 1]
         wrong += [f"{c}: never ended" for c in issued if not ended[c]]
     entered = Counter(
         (e.payload["step"], e.payload["visit"])
@@ -85,11 +110,22 @@ def _check_execution(execution_id: int, events: list[Event]) -> list[str]:
     return wrong
 
 
+def frames_of(result: dict[str, object] | None) -> object:
+    """Rows a cursor loop worked off, and how many failed; None for any other result."""
+    value = (result or {}).get("extracted")
+    if not isinstance(value, dict) or "frame_count" not in value:
+        return None
+    return value["processed"], value["failed"]
+
+
 def trace(state: ExecutionState) -> dict[str, object]:
     """What a run must have in common with any other run of the same playbook."""
     return {
         "status": state.status,
-        "steps": {name: (s.status, s.visits) for name, s in sorted(state.steps.items())},
+        "steps": {
+            name: (s.status, s.visits, frames_of(s.result))
+            for name, s in sorted(state.steps.items())
+        },
         "ctx": state.ctx,
         "handled": state.failures_handled,
     }

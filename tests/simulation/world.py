@@ -25,7 +25,7 @@ from noetl_ray.credentials.memory import MemoryCredentials
 from noetl_ray.dsl.template import Templates
 from noetl_ray.errors import LogUnavailableError, StoreUnavailableError, ToolError
 from noetl_ray.events.envelope import Record
-from noetl_ray.events.types import COMMAND_TERMINAL, TASK_RECORDS
+from noetl_ray.events.types import COMMAND_TERMINAL, FRAME_TERMINAL, TASK_RECORDS
 from noetl_ray.hints.memory import MemoryHints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.locator.keys import Placement
@@ -42,6 +42,7 @@ from noetl_ray.wal.memory import MemoryLog
 from noetl_ray.wal.subjects import token
 from noetl_ray.wal.tasklog_memory import MemoryTaskLog
 from placement.offer import Place
+from tests.simulation.queue import Queues, QueueTool
 
 SHARDS = 4
 LEASE_MS = 8_000
@@ -144,6 +145,7 @@ class World:
         )
         self.effects: Counter[str] = Counter()
         self.violations: list[str] = []
+        self.queues = Queues()
         self.scope = Scope()
         self._generator = 1
         self._incarnations: Counter[str] = Counter()
@@ -219,6 +221,7 @@ class World:
     def crash(self, name: str) -> None:
         """Kill -9."""
         self.loop.kill(self.processes[name])
+        self.queues.crashed(self.processes[name])
         self.live.pop(name, None)
 
     async def _host(self, name: str, process: str, role: Role) -> None:
@@ -229,6 +232,7 @@ class World:
             if not isinstance(error, LogUnavailableError | StoreUnavailableError):
                 self.violations.append(f"{process} broke: {error!r}")
         self.loop.kill(process)
+        self.queues.crashed(process)
         self.loop.spawn("", self._restart(name))
 
     async def _restart(self, name: str) -> None:
@@ -264,6 +268,7 @@ class World:
             registry = ToolRegistry()
             registry.register(NoopTool())
             registry.register(EffectTool(self))
+            registry.register(QueueTool(self, process))
             identity = WorkerIdentity(
                 worker_id=name, incarnation=process, producer=producer, place={}, slots=3
             )
@@ -315,14 +320,14 @@ class World:
         It must not if its completion is already in the log (invariant 2).
         """
         self.effects[context.idempotency_key] += 1
-        command_id, task, turn = context.idempotency_key.split("/")
+        command_id, *_row, task, turn = context.idempotency_key.split("/")
         for subject, positions in self.log._subjects.items():
-            if not subject.endswith(f".cmd-{token(command_id)}"):
+            if not subject.endswith((f".cmd-{token(command_id)}", f".frm-{token(command_id)}")):
                 continue
             for position in positions:
                 recorded = self.log._at(position)
                 for event in recorded.record.events if recorded else ():
-                    if event.event_type in COMMAND_TERMINAL:
+                    if event.event_type in COMMAND_TERMINAL | FRAME_TERMINAL:
                         self.violations.append(f"{command_id} ran again after its completion")
                     elif event.event_type in TASK_RECORDS and (
                         (event.payload["task"], str(event.payload["turn"])) == (task, turn)

@@ -53,6 +53,7 @@ class MemorySet:
         self._env = dict(env or {})
         self.log = MemoryLog(clock)
         self.readmodel = MemoryReadModel()
+        self.credentials = MemoryCredentials()
         self._shards = range(settings.runtime.shard_count)
         self._lease_ms = settings.runtime.worker_lease_ms
         self._announce_ms = settings.runtime.announce_ms

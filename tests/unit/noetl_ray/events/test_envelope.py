@@ -21,6 +21,7 @@ from noetl_ray.events.envelope import (
 )
 from noetl_ray.events.types import (
     NEEDS_COMMAND_ID,
+    NEEDS_FRAME_ID,
     NEEDS_IDEMPOTENCY_KEY,
     REQUIRED_PAYLOAD,
     RESULT_BEARING,
@@ -36,7 +37,12 @@ def complete(kind: EventType) -> Event:
     """An event of a kind with everything it needs."""
     payload = {key: RESULT if key == "result" else 1 for key in REQUIRED_PAYLOAD.get(kind, ())}
     return sample_event(
-        event_type=kind, payload=payload, command_id="7-a-1", idempotency_key="7-a-1/x"
+        event_type=kind,
+        payload=payload,
+        command_id="7-a-1",
+        frame_id="7-a-1",
+        stage_id="7-a",
+        idempotency_key="7-a-1/x",
     )
 
 
@@ -90,8 +96,12 @@ def test_every_type_is_accepted_when_complete_and_refused_without_each_key(kind)
         assert str(refused.value) == f"{kind} refused: payload.{key} is required"
     bare_command = msgspec.structs.replace(event, command_id=None)
     bare_key = msgspec.structs.replace(event, idempotency_key=None)
+    bare_frame = msgspec.structs.replace(event, frame_id=None)
+    bare_stage = msgspec.structs.replace(event, stage_id=None)
     for needed, bare, name in (
-        (kind in NEEDS_COMMAND_ID, bare_command, "command_id"),
+        (kind in NEEDS_COMMAND_ID | NEEDS_FRAME_ID, bare_command, "command_id"),
+        (kind in NEEDS_FRAME_ID, bare_frame, "frame_id"),
+        (kind in NEEDS_FRAME_ID, bare_stage, "stage_id"),
         (kind in NEEDS_IDEMPOTENCY_KEY, bare_key, "idempotency_key"),
     ):
         if needed:

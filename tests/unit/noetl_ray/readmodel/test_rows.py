@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noetl_ray.events.envelope import PayloadRef
-from noetl_ray.events.types import NEEDS_COMMAND_ID, EventType
+from noetl_ray.events.types import NEEDS_COMMAND_ID, TASK_RECORDS, EventType
 from noetl_ray.readmodel.records import CommandRow, WorkerRow
 from noetl_ray.readmodel.rows import (
     command_row,
@@ -57,7 +57,7 @@ def test_an_end_is_stamped(kind, status):
     assert row.error == {"message": "text is kept too"}
 
 
-@pytest.mark.parametrize("kind", sorted(NEEDS_COMMAND_ID))
+@pytest.mark.parametrize("kind", sorted(NEEDS_COMMAND_ID - TASK_RECORDS))
 def test_every_event_about_a_command_changes_its_row(kind):
     payload = {
         "step": "s", "visit": 1, "playbook_digest": "d", "worker_id": "w", "incarnation": "i",

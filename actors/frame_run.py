@@ -1,0 +1,341 @@
+"""One frame from its offer to its end in the log: take rows, work them off, commit (FRM-6).
+
+The worker interprets the loop's body itself, so a frame costs three events however many rows it
+has: dispatched, started, committed. Its lease is kept by heartbeats from this process's event loop,
+which user code cannot hold up; whoever took the frame away meanwhile has moved its version on, and
+the next append here is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from actors.command_run import CommandRun
+from actors.completion import bounded, within_limits
+from actors.frame_rows import FrameRows
+from actors.stamp import object_events
+from noetl_ray.dsl.model import Task
+from noetl_ray.engine.frames import FRAMES_MAX, FramePolicy, frame_ordinal, next_max_rows
+from noetl_ray.engine.loops import iteration_names
+from noetl_ray.errors import LogError, NoetlError, ToolError
+from noetl_ray.events.canonical import canonical_json, sha256_hex, to_jsonable
+from noetl_ray.events.types import EventType
+from noetl_ray.locator.result import ResultName, frame_coordinate, step_coordinate
+from noetl_ray.results.redact import mask, secret_values
+from noetl_ray.tools.pipeline import Pipeline
+from noetl_ray.tools.port import ToolContext
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from noetl_ray.dsl.model import Step
+    from noetl_ray.engine.names import Names
+    from noetl_ray.tools.business_object import BusinessObject
+    from noetl_ray.tools.cursor import Claimed, Row
+    from noetl_ray.tools.keychain import Keychain
+    from noetl_ray.tools.outcome import PipelineOutcome
+    from noetl_ray.tools.pipeline import ContextFactory
+
+ERRORS_KEPT = 5
+"""Failed rows whose error is recorded with the frame; the others are counted."""
+OBJECTS_MAX = 200
+"""Business objects the rows of one frame may speak of, so that its end fits one record (P6)."""
+ROWS_LABEL = "rows"
+
+End = tuple[EventType, dict[str, Any]]
+
+
+class FrameRun(CommandRun):
+    """One attempt at a frame."""
+
+    async def run(self) -> None:
+        """Take rows, work, commit; a frame that failed says why."""
+        payload = self._offer.issued.payload
+        self._policy = msgspec.convert(payload["frame_policy"], FramePolicy)
+        self._appending = asyncio.Lock()
+        self._lease_deadline = self._p.clock.monotonic() + self._policy.lease_seconds
+        self._set: dict[str, Any] = {}
+        self._objects: list[BusinessObject] = []
+        self._errors: list[dict[str, Any]] = []
+        self._runs = 0
+        self._base |= {"slot": payload["slot"], "frame_index": payload["frame_index"]}
+        try:
+            end = await self._guarded()
+        except asyncio.CancelledError:
+            if self._offer.issued.command_id in self._nudged:
+                error = {"kind": "cancelled", "message": "the execution was cancelled"}
+                with contextlib.suppress(LogError):
+                    await asyncio.shield(self._say(self._failure(error)))
+            raise
+        except LogError:
+            # Taken away, or this worker is lost: the log has the truth.
+            raise
+        except NoetlError as failure:
+            end = self._failure(self._error_of(failure))
+        await self._say(*object_events(self._objects, self._base, None, self._shown()), end)
+        await self._logbook.close()
+
+    async def _guarded(self) -> End:
+        """Work while a heartbeat keeps the lease; a refused heartbeat ends the work."""
+        work = asyncio.ensure_future(self._attempt())
+        beat = asyncio.ensure_future(self._keep_lease())
+        try:
+            await asyncio.wait({work, beat}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                beat.result()
+            # A heartbeat on its way has moved the version on: let it arrive before the end goes.
+            async with self._appending:
+                beat.cancel()
+            return await work
+        finally:
+            for task in (work, beat):
+                task.cancel()
+            await asyncio.gather(work, beat, return_exceptions=True)
+
+    async def _attempt(self) -> End:
+        if self._base["frame_index"] >= FRAMES_MAX:
+            msg = f"a slot claimed {FRAMES_MAX} frames; does the claim of {self._step!r} run dry?"
+            raise ToolError(msg, "unknown")
+        program, context, steps = await self._patiently(self._load)
+        ctx = dict(context.get("ctx", {}))
+        names, keychain = self._names(program, context, ctx, steps)
+        step = program.playbook.steps[self._step]
+        started = self._p.clock.monotonic()
+        claimed = await self._claimed(step, names, keychain)
+        claim_s = self._p.clock.monotonic() - started
+        failed = 0
+        if claimed.rows:
+            failed = await self._work_off(step, names, ctx, keychain, claimed.rows)
+        seconds = self._p.clock.monotonic() - started
+        count = len(claimed.rows)
+        metrics = {
+            "rows_ok": count - failed,
+            "rows_failed": failed,
+            "bytes": claimed.size_bytes,
+            "claim_ms": round(claim_s * 1000, 3),
+            "work_ms": round((seconds - claim_s) * 1000, 3),
+            "task_runs": self._runs,
+        }
+        end = self._base | {
+            "attempt": self._offer.attempt,
+            "row_count": count,
+            "processed": count,
+            "failed": failed,
+            "next_max_rows": next_max_rows(self._policy, count, seconds, claimed.size_bytes),
+            "cursor": {"metrics": metrics},
+        }
+        if self._errors:
+            end["errors"] = self._errors
+        if self._set:
+            end["set"] = mask(self._shown().value(to_jsonable(self._set)))
+        return EventType.FRAME_COMMITTED, end
+
+    async def _claimed(self, step: Step, names: Names, keychain: Keychain) -> Claimed:
+        """The rows of this frame, claimed as the loop's cursor says."""
+        assert step.loop is not None
+        assert step.loop.cursor is not None
+        cursor = dict(step.loop.cursor)
+        claim = cursor.pop("claim")
+        task = Task(label="claim", kind=str(cursor.get("kind")), config=step.loop.cursor)
+        await keychain.prepare(task, step)
+        config = self._p.templates.value(cursor, names)
+
+        def statement(rows_max: int) -> str:
+            shown = names.with_locals({"__frame_max_rows": rows_max})
+            return str(self._p.templates.text(claim, shown))
+
+        rows = FrameRows(
+            self._offer,
+            self._policy,
+            self._p.results,
+            self._p.registry,
+            self._p.clock,
+            name=self._rows_name,
+            started=self._started,
+            may_act=self._may_act,
+            patiently=self._patiently,
+        )
+        context = ToolContext(
+            execution_id=self._offer.issued.execution_id,
+            step=self._step,
+            task="claim",
+            attempt=self._offer.attempt,
+            idempotency_key=f"{self._offer.issued.frame_id}/claim",
+            timeout_s=None,
+            credential=self._credential,
+            log=self._logbook.writer("claim", self._offer.attempt),
+        )
+        return await rows.take(config, statement, context)
+
+    def _rows_name(self, attempt: int) -> ResultName:
+        ordinal = frame_ordinal(self._base["slot"], self._base["frame_index"])
+        return replace(
+            self._name(ROWS_LABEL, attempt),
+            step=step_coordinate(self._step, ROWS_LABEL),
+            frame=frame_coordinate(self._visit, ordinal),
+        )
+
+    async def _started(self, rows: list[Row]) -> None:
+        ref = {
+            "uri": self._rows_name(self._offer.attempt).uri,
+            "rows": len(rows),
+            "media_type": "application/json",
+        }
+        told = {
+            "attempt": self._offer.attempt,
+            "worker_id": self._me.worker_id,
+            "row_count": len(rows),
+            "rows_ref": ref,
+            "lease_until_ms": self._lease_until(),
+        }
+        await self._say((EventType.FRAME_STARTED, self._base | told))
+
+    # Work
+
+    async def _work_off(
+        self, step: Step, names: Names, ctx: dict[str, Any], keychain: Keychain, rows: list[Row]
+    ) -> int:
+        """Run the body; how many rows failed."""
+        assert step.loop is not None
+        iterator = step.loop.iterator
+        frame = {
+            "index": self._base["frame_index"],
+            "row_count": len(rows),
+            "rows": rows,
+            "policy": msgspec.to_builtins(self._policy),
+        }
+
+        async def body(given: dict[str, Any], key: str, index: int) -> bool:
+            pipeline = Pipeline(
+                step,
+                names,
+                ctx,
+                registry=self._p.registry,
+                templates=self._p.templates,
+                clock=self._p.clock,
+                context_for=self._row_context(key, given),
+                iteration=given,
+                prepare=keychain.prepare,
+            )
+            return self._note(within_limits(await pipeline.run()), index)
+
+        if self._policy.process == "frame":
+            ok = await body(_frame_names(iterator, rows, frame), "frame", 0)
+            return 0 if ok else len(rows)
+        room = asyncio.Semaphore(self._policy.row_concurrency)
+
+        async def one(index: int) -> bool:
+            async with room:
+                iteration = {"index": index, "total": len(rows), "iterator": iterator}
+                given = iteration_names(iteration, rows[index]) | {"frame": frame}
+                key = sha256_hex(canonical_json(to_jsonable(rows[index])))[:20]
+                return await body(given, key, index)
+
+        if self._policy.row_concurrency == 1:
+            return sum([not await one(index) for index in range(len(rows))])
+        tasks = [asyncio.create_task(one(index)) for index in range(len(rows))]
+        try:
+            return sum(not ok for ok in await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _note(self, outcome: PipelineOutcome, index: int) -> bool:
+        """Take along what a row leaves behind."""
+        self._runs += outcome.runs
+        if outcome.set or outcome.objects:
+            # They lie in the log, so not even another name lets a secret of the result in.
+            self._shown_secrets |= secret_values(to_jsonable(outcome.value))
+        self._set |= outcome.set
+        self._objects += outcome.objects
+        if len(self._objects) > OBJECTS_MAX:
+            msg = f"the rows of one frame speak of more than {OBJECTS_MAX} objects; lower max_rows"
+            raise ToolError(msg, "schema")
+        if not outcome.ok and len(self._errors) < ERRORS_KEPT:
+            error = bounded(self._shown().value(outcome.error or {}))
+            self._errors.append({"row": index, "error": error})
+        return outcome.ok
+
+    def _row_context(self, key: str, given: dict[str, Any]) -> ContextFactory:
+        """Contexts of one row: its outside calls have keys that another attempt has too."""
+
+        async def context_for(
+            task: Task, attempt: int, turn: int, timeout_s: float | None, names: Mapping[str, Any]
+        ) -> ToolContext:
+            await self._may_act()
+            context = await self._context_for(task, attempt, turn, timeout_s, names)
+            return replace(
+                context,
+                idempotency_key=f"{self._offer.issued.frame_id}/{key}/{task.label}/{turn}",
+                names=context.names | given,
+            )
+
+        return context_for
+
+    # The frame's subject
+
+    async def _may_act(self) -> None:
+        """Before touching the world: the worker's lease, and the frame's own (P22)."""
+        await self._lease.ensure()
+        if self._p.clock.monotonic() > self._lease_deadline:
+            await self._beat()
+
+    async def _keep_lease(self) -> None:
+        while True:
+            await self._p.clock.sleep(self._policy.heartbeat_seconds)
+            await self._beat()
+
+    async def _beat(self) -> None:
+        told = {"worker_id": self._me.worker_id, "attempt": self._offer.attempt}
+        until = {"lease_until_ms": self._lease_until()}
+        await self._say((EventType.FRAME_HEARTBEAT, told | until))
+
+    def _lease_until(self) -> int:
+        return self._p.clock.now_ms() + int(self._policy.lease_seconds * 1000)
+
+    async def _say(self, *said: End) -> None:
+        """One append at a time (P2)."""
+        async with self._appending:
+            at = self._p.clock.monotonic()
+            await self._holding.append([(kind, payload, None) for kind, payload in said])
+            self._lease_deadline = at + self._policy.lease_seconds
+
+    def _error_of(self, failure: NoetlError) -> dict[str, Any]:
+        kind = failure.kind if isinstance(failure, ToolError) else failure.code
+        error = {
+            "kind": kind,
+            "code": kind,
+            "message": failure.message,
+            "retryable": failure.retryable,
+            "step": self._step,
+        }
+        return bounded(self._shown().value(error))
+
+    def _failure(self, error: dict[str, Any]) -> End:
+        """What an operator needs to find the work this frame leaves behind (FRM-14)."""
+        return EventType.FRAME_FAILED, self._base | {
+            "attempts": self._offer.attempt,
+            "row_count": 0,
+            "error": error,
+            "frame_policy": msgspec.to_builtins(self._policy),
+            "last_worker": self._me.worker_id,
+        }
+
+
+def _frame_names(iterator: str, rows: list[Row], frame: dict[str, Any]) -> dict[str, Any]:
+    """What the body can name when it runs once for the whole frame (FRM-5)."""
+    inner = {iterator: rows, f"{iterator}_rows": rows, "index": frame["index"]}
+    return {
+        "iter": inner,
+        iterator: rows,
+        "frame": frame,
+        "_index": frame["index"],
+        "loop_index": frame["index"],
+        "_total": len(rows),
+    }
