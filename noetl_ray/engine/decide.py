@@ -112,20 +112,12 @@ class _Deciding:
             self._enter(step)
         if draft.terminal or running_steps(draft) or (draft.held and draft.failed is None):
             return
+        end = {"final_step": draft.final_step, **self._final_result()}
         if draft.failed is not None:
-            self.emit(
-                EventType.PLAYBOOK_FAILED,
-                {"final_step": draft.final_step, "error": draft.failed, **self._final_result()},
-            )
+            self.emit(EventType.PLAYBOOK_FAILED, end | {"error": draft.failed})
         else:
-            self.emit(
-                EventType.PLAYBOOK_COMPLETED,
-                {
-                    "final_step": draft.final_step,
-                    "failures_handled": draft.failures_handled,
-                    **self._final_result(),
-                },
-            )
+            handled = {"failures_handled": draft.failures_handled}
+            self.emit(EventType.PLAYBOOK_COMPLETED, end | handled)
 
     def _final_result(self) -> dict[str, Any]:
         """Where the result of the last step is, for the record that ends the execution."""
