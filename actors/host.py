@@ -19,6 +19,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from actors.caretaker import Caretaker
 from actors.options import DEFAULT_FACTORY, HostSpec, wanted_hosts
 from actors.supervisor import HostDirectory, Supervisor
 from noetl_ray.config.convert import from_dict
@@ -97,6 +98,7 @@ class HostActor:
         self._tasks = [self._main, loop.create_task(self._keep_beat())]
         if self._supervisor is not None:
             self._tasks.append(loop.create_task(self._supervisor.run(SUPERVISE_S)))
+            self._tasks.append(loop.create_task(Caretaker(Path(self._settings.data_dir)).run()))
 
     def __repr__(self) -> str:
         return f"Host({self._spec.name}: {' '.join(self._spec.roles)})"

@@ -8,6 +8,7 @@ apart by start time, and the processes that carry this set's mark.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import threading
 import time
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from actors import preflight, ray_head, state_file
+from actors import caretaker, preflight, ray_head, state_file
 from actors.driver import HostsDriver
 from actors.options import DEFAULT_FACTORY
 from actors.processes import ProcessRef, end, exclusive, identify, is_alive
@@ -34,7 +35,7 @@ from noetl_ray.embedded.postgres import (
     stop_postgres,
     with_database,
 )
-from noetl_ray.errors import ConfigError, InternalError
+from noetl_ray.errors import ConfigError, InternalError, NoetlError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,9 +44,9 @@ HOSTS_START_S = 60.0
 HOSTS_STOP_S = 45.0
 DEMO_DATABASE = "demo_noetl"
 DEMO_CREDENTIAL = "pg_local"
-_SERVERS = frozenset({"nats", "postgres"})
 _RAY_GRACE_S = 1.0
 _NATS_GRACE_S = 10.0
+_MENDING_S = 60.0
 _HTTP_S = 10.0
 
 _children: list[NatsProcess] = []
@@ -97,8 +98,11 @@ def up(
     """
     data_dir = Path(settings.data_dir).expanduser().absolute()
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with exclusive(data_dir / "up.lock", purpose="starting or stopping"):
+    with _locked(data_dir):
         stale = state_file.read(data_dir)
+        if stale is not None and stale.is_standing():
+            with contextlib.suppress(NoetlError):
+                stale = caretaker.mend(stale)
         if stale is not None and stale.is_whole():
             return _local_set(stale)
         if stale is not None:
@@ -115,7 +119,9 @@ def up(
 def find(data_dir: str | Path) -> LocalSet | None:
     """The set that runs in this directory, or None."""
     record = state_file.read(Path(data_dir).expanduser().absolute())
-    return _local_set(record) if record is not None and record.is_whole() else None
+    if record is None or not (record.is_whole() or record.is_standing()):
+        return None
+    return _local_set(record)
 
 
 def down(data_dir: str | Path) -> bool:
@@ -131,12 +137,23 @@ def down(data_dir: str | Path) -> bool:
     folder = Path(data_dir).expanduser().absolute()
     if not state_file.state_path(folder).exists():
         return False
-    with exclusive(folder / "up.lock", purpose="starting or stopping"):
+    with _locked(folder):
         record = state_file.read(folder)
         if record is None:
             state_file.forget(folder)
             return False
-        return _take_down(record)
+        ended = _take_down(record)
+        ray_head.forget(folder)
+        return ended
+
+
+def _locked(data_dir: Path) -> contextlib.AbstractContextManager[None]:
+    return exclusive(
+        data_dir / "up.lock",
+        purpose="starting or stopping",
+        patient_with=caretaker.MENDING,
+        wait_s=_MENDING_S,
+    )
 
 
 class _Start:
@@ -172,6 +189,7 @@ class _Start:
             postgres_dsn=settings.projection_stores.dsn,
             ray_address=settings.ray.address,
             ray_is_ours=not settings.ray.address,
+            durability=settings.event_store.durability,
         )
 
     def run(self) -> LocalSet:
@@ -301,7 +319,7 @@ def _take_down(record: SetRecord) -> bool:
     answers = {ref.title for ref in ours} >= {"gcs_server", "raylet"} or not record.ray_is_ours
     if record.ray_address and answers:
         _stop_hosts(record, data_dir)
-    servers = [ref for ref in recorded if ref.title in _SERVERS]
+    servers = [ref for ref in recorded if ref.title in state_file.SERVERS]
     survivors = end(_ray_processes(record), grace_s=_RAY_GRACE_S)
     # Once more: a raylet that was being ended may still have begun a worker.
     survivors += end(_ray_processes(record), grace_s=0)
@@ -323,7 +341,7 @@ def _ray_processes(record: SetRecord) -> list[ProcessRef]:
     """What runs of our Ray now, and what was recorded of it and has lost its parents since."""
     if not record.ray_is_ours:
         return []
-    recorded = {ref for ref in record.processes if ref.title not in _SERVERS}
+    recorded = {ref for ref in record.processes if ref.title not in state_file.SERVERS}
     return list(recorded.union(ray_head.processes(record.set_id)))
 
 

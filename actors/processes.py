@@ -92,22 +92,38 @@ def end(refs: Iterable[ProcessRef], *, grace_s: float, kill_s: float = 5.0) -> l
 
 
 @contextlib.contextmanager
-def exclusive(path: Path, *, purpose: str) -> Iterator[None]:
+def exclusive(
+    path: Path, *, purpose: str, note: str = "", patient_with: str = "", wait_s: float = 0.0
+) -> Iterator[None]:
     """Hold a lock file while something is done that only one process may do.
+
+    Args:
+        path: The lock file.
+        purpose: What is done, for the message.
+        note: What those who find it locked may read about us.
+        patient_with: A holder with this note is waited for.
+        wait_s: How long.
 
     Raises:
         ConflictError: Another process holds it.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + wait_s
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 64, 0).decode(errors="replace").strip() or "unknown"
-            msg = f"{purpose} is already under way in process {holder} ({path})"
-            raise ConflictError(msg) from None
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                holder = os.pread(descriptor, 64, 0).decode(errors="replace").strip() or "unknown"
+                expected = bool(patient_with) and holder.endswith(patient_with)
+                if expected and time.monotonic() < deadline:
+                    time.sleep(_POLL_S)
+                    continue
+                msg = f"{purpose} is already under way in process {holder} ({path})"
+                raise ConflictError(msg) from None
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        os.pwrite(descriptor, f"{os.getpid()} {note}".strip().encode(), 0)
         yield
     finally:
         os.close(descriptor)

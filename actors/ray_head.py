@@ -7,8 +7,10 @@ of its processes carries, never by ``ray stop``, which would end every Ray of th
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -65,7 +67,8 @@ def start_ray(
         InternalError: Ray did not start; the message ends with what it printed.
     """
     temp_dir = temp_dir_of(data_dir)
-    temp_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make_private(temp_dir.parent)
+    temp_dir.mkdir(exist_ok=True, mode=0o700)
     _drop_old_sessions(temp_dir)
     ensure_token(data_dir)
     environment = {
@@ -125,12 +128,40 @@ def import_path(more: Sequence[str] = ()) -> str:
 
 
 def temp_dir_of(data_dir: Path) -> Path:
-    """Where Ray keeps its session: in the data directory unless socket paths get too long."""
-    inside = data_dir / "ray"
+    """Where Ray keeps its session: in the data directory unless socket paths get too long.
+
+    Ray opens this folder to everyone, so it lies in one that nobody else may enter.
+    """
+    inside = data_dir / "ray" / "s"
     if len(str(inside).encode()) + _SESSION_PATH_BYTES <= _SOCKET_PATH_BYTES:
         return inside
+    return _outside(data_dir) / "s"
+
+
+def forget(data_dir: Path) -> None:
+    """Remove what Ray kept outside the data directory; call it when nothing of it runs."""
+    folder = _outside(data_dir)
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _outside(data_dir: Path) -> Path:
     digest = hashlib.sha256(str(data_dir).encode()).hexdigest()[:10]
     return Path(tempfile.gettempdir()) / f"noetl-{digest}"
+
+
+def _make_private(folder: Path) -> None:
+    """A folder only we may enter; its name can be guessed, so one that a stranger made is refused.
+
+    Raises:
+        InternalError: It is there and not ours.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        msg = f"{folder} belongs to somebody else; remove it or choose another data directory"
+        raise InternalError(msg)
+    folder.chmod(0o700)
 
 
 def trim(parameters: Any, head: bool) -> None:

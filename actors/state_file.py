@@ -14,8 +14,10 @@ from typing import Any
 from actors.processes import ProcessRef, dump, is_alive, read_refs, write_private
 
 VERSION = 1
-ESSENTIAL = frozenset({"nats", "postgres", "gcs_server", "raylet"})
-"""Processes nobody restarts: without one of them the set is broken."""
+SERVERS = frozenset({"nats", "postgres"})
+"""Processes that are started again when they die, as long as Ray stands."""
+ESSENTIAL = SERVERS | {"gcs_server", "raylet"}
+"""Processes without which the set is not whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +36,33 @@ class SetRecord:
     ray_address: str = ""
     ray_is_ours: bool = False
     dashboard_url: str = ""
+    durability: str = "process"
+    """What the embedded NATS promises; it must promise the same when it is started again."""
     processes: tuple[ProcessRef, ...] = ()
 
     def with_process(self, ref: ProcessRef) -> SetRecord:
         """The record with one more process."""
         return replace(self, processes=(*self.processes, ref))
 
+    def with_replaced(self, ref: ProcessRef) -> SetRecord:
+        """The record with this process in place of the one of the same title."""
+        others = (other for other in self.processes if other.title != ref.title)
+        return replace(self, processes=(*others, ref))
+
+    def dead(self) -> list[ProcessRef]:
+        """The essential processes that no longer run."""
+        return [r for r in self.processes if r.title in ESSENTIAL and not is_alive(r)]
+
     def is_whole(self) -> bool:
         """Whether it became ready and everything essential still runs."""
-        return self.ready and all(is_alive(ref) for ref in self.processes if ref.title in ESSENTIAL)
+        return self.ready and not self.dead()
+
+    def is_standing(self) -> bool:
+        """Whether it became ready and all that died will be started again by its own hosts."""
+        if not self.ready or not self.ray_is_ours:
+            return False
+        dead, recorded = ({r.title for r in refs} for refs in (self.dead(), self.processes))
+        return dead <= SERVERS and recorded >= ESSENTIAL - SERVERS
 
 
 def state_path(data_dir: Path) -> Path:

@@ -31,7 +31,7 @@ def local_set(settings: Settings | None = None) -> Iterator[LocalSet]:
         yield local.up(replace(settings or Settings(), data_dir=str(folder)))
     finally:
         local.down(folder)
-        shutil.rmtree(ray_head.temp_dir_of(folder), ignore_errors=True)
+        ray_head.forget(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 

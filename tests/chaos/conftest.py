@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ import httpx
 import pytest
 
 from actors.local import DEMO_DATABASE, LocalSet, down, up
-from actors.ray_head import temp_dir_of
+from actors.ray_head import forget
 from noetl_ray.cli.demo import fixture_api
 from noetl_ray.config.settings import RaySettings, RuntimeSettings, Settings
 from noetl_ray.embedded.postgres import with_database
@@ -115,7 +114,7 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
                 agent.close()
     finally:
         down(folder)
-        shutil.rmtree(temp_dir_of(folder), ignore_errors=True)
+        forget(folder)
     assert processes_naming(folder) == []
 
 

@@ -7,14 +7,13 @@ real roles, and every test that runs playbooks uses it and leaves it whole.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from actors.local import LocalSet, down, up
-from actors.ray_head import client_environment, temp_dir_of
+from actors.ray_head import client_environment, forget
 from noetl_ray.cli.demo import fixture_api
 from noetl_ray.config.settings import RaySettings, Settings
 from tests.support.cli import Cli, processes_naming
@@ -26,7 +25,7 @@ HERE = str(Path(__file__).parent)
 def set_dir(tmp_path: Path) -> Iterator[Path]:
     """A data directory; what Ray keeps elsewhere because of a long path is removed with it."""
     yield tmp_path
-    shutil.rmtree(temp_dir_of(tmp_path), ignore_errors=True)
+    forget(tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +52,7 @@ def shared_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSet]:
         yield up(settings)
     finally:
         down(folder)
-        shutil.rmtree(temp_dir_of(folder), ignore_errors=True)
+        forget(folder)
     assert processes_naming(folder) == []
 
 

@@ -6,7 +6,6 @@ One data directory throughout, so what was run by a set that is gone is still kn
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from actors import state_file
 from actors.local import DEMO_DATABASE, down
-from actors.ray_head import temp_dir_of
+from actors.ray_head import forget
 from noetl_ray.embedded.postgres import with_database
 from tests.support.cli import Cli, Done, processes_naming
 from tests.support.journal import fetch
@@ -85,7 +84,7 @@ def journey(tmp_path_factory: pytest.TempPathFactory, hello_path: Path):
         )
     finally:
         down(cli.data_dir)
-        shutil.rmtree(temp_dir_of(cli.data_dir), ignore_errors=True)
+        forget(cli.data_dir)
     assert processes_naming(cli.data_dir) == []
 
 

@@ -75,6 +75,12 @@ def test_ray_listens_on_loopback_only(local_set):
     assert {address for address in listening(ours) if not is_loopback(address)} == set()
 
 
+def test_rays_files_can_be_entered_by_nobody_else(local_set):
+    private = ray_head.temp_dir_of(Path(local_set.data_dir)).parent
+    assert private.is_dir()
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+
+
 def test_up_and_down_at_once_are_refused(local_set, cluster_settings):
     lock = Path(local_set.data_dir) / "up.lock"
     with exclusive(lock, purpose="a test"):
@@ -94,6 +100,7 @@ def test_a_whole_life_leaves_no_process(set_dir):
         os.kill(first.pids["nats"], signal.SIGKILL)
         os.kill(first.pids["raylet"], signal.SIGKILL)
         assert wait_gone(first.pids["nats"])
+        assert wait_gone(first.pids["raylet"])
         assert find(set_dir) is None
 
         second = up(settings, factory="stand_in:open_idle", python_path=[HERE])
@@ -109,6 +116,8 @@ def test_a_whole_life_leaves_no_process(set_dir):
     assert find(set_dir) is None
     assert not down(set_dir)
     assert (set_dir / "nats").is_dir()
+    kept = ray_head.temp_dir_of(set_dir)
+    assert kept.is_relative_to(set_dir) or not kept.parent.exists()
 
 
 def test_a_failing_up_names_the_host_and_stops_everything(set_dir, monkeypatch):

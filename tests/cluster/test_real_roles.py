@@ -13,6 +13,7 @@ import pytest
 from actors import ray_head, state_file
 from actors.local import down, up
 from noetl_ray.config.settings import RaySettings, Settings
+from tests.support.cli import Cli
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -25,6 +26,23 @@ def real_set(tmp_path_factory):
         yield up(settings)
     finally:
         down(folder)
+
+
+STEADY = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: steady}
+workflow:
+  - step: each
+    loop: {in: "{{ range(12) | list }}", iterator: n}
+    tool:
+      kind: python
+      input: {n: "{{ n }}"}
+      code: |
+        import time
+        time.sleep(0.15)
+        result = n
+"""
 
 
 def host_pids(data_dir):
@@ -56,3 +74,35 @@ def test_after_all_hosts_are_killed_the_gateway_has_the_same_address(real_set):
         os.kill(pid, signal.SIGKILL)
     assert answers(real_set.gateway_url, 60)["status"] == "ok"
     assert not before & host_pids(real_set.data_dir)
+
+
+@pytest.mark.parametrize("server", ["nats", "postgres"])
+def test_a_server_that_is_killed_comes_back_and_work_goes_on(real_set, tmp_path, server):
+    folder = Path(real_set.data_dir)
+    cli = Cli(data_dir=folder, folder=tmp_path)
+    path = cli.write("steady.yaml", STEADY)
+    sent = cli("submit", path, "--json").ok().value
+    before = state_file.read(folder)
+    (old,) = [ref for ref in before.processes if ref.title == server]
+    os.kill(old.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while state_file.read(folder).dead() or (old in state_file.read(folder).processes):
+        assert time.monotonic() < deadline, (folder / "caretaker.log").read_text()
+        time.sleep(0.05)
+    after = state_file.read(folder)
+    assert (after.nats_url, after.postgres_dsn) == (before.nats_url, before.postgres_dsn)
+    assert after.set_id == before.set_id, "the set was made anew"
+    deadline = time.monotonic() + 90
+    while True:
+        told = cli("status", sent["execution_id"], "--json")
+        if told.code == 0 and told.value["status"] != "RUNNING":
+            break
+        assert time.monotonic() < deadline, told
+        time.sleep(0.3)
+    assert told.value["status"] == "COMPLETED"
+    result = cli("result", sent["execution_id"], "each", "--json").ok().value
+    assert result["results"] == list(range(12))
+    assert cli("run", path, "--json").ok().values[-1]["status"] == "COMPLETED"
+    assert not up(Settings(data_dir=str(folder))).started
+    family = {ref.pid for ref in ray_head.processes(after.set_id)}
+    assert not {r.pid for r in after.processes if r.title in state_file.SERVERS} & family

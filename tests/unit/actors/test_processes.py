@@ -153,3 +153,27 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 def test_memory_of_this_process():
     assert memory_mb(os.getpid())["rss"] > 1
     assert memory_mb(2**30) == {}
+
+
+def test_a_lock_is_waited_for_only_when_its_holder_says_so(tmp_path):
+    path = tmp_path / "lock"
+    hold = (
+        "import sys, time\nfrom pathlib import Path\nfrom actors.processes import exclusive\n"
+        f"with exclusive(Path({str(path)!r}), purpose='x', note='soon'):\n"
+        "    print('held', flush=True)\n    sys.stdin.readline()\n    time.sleep(0.3)\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout.readline() == "held\n"
+        for patience in ({}, {"patient_with": "later", "wait_s": 20}):
+            with (
+                pytest.raises(ConflictError, match=f"process {holder.pid} soon"),
+                exclusive(path, purpose="a test", **patience),
+            ):
+                pytest.fail("it was held")
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        with exclusive(path, purpose="a test", patient_with="soon", wait_s=20):
+            assert path.read_text() == str(os.getpid())

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import os
 import stat
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+
+import pytest
 
 from actors import ray_head
 from actors.ray_head import client_environment, ensure_token, import_path, temp_dir_of, trim
 from noetl_ray.config.settings import RaySettings
+from noetl_ray.errors import InternalError
 
 
 def command(tmp_path, **settings):
@@ -26,7 +31,7 @@ def test_the_token_is_private_and_made_once(tmp_path):
 
 def test_socket_paths_stay_within_the_systems_limit():
     short, long = Path("/home/someone/.noetl-ray"), Path("/home/someone") / ("deep/" * 12)
-    assert temp_dir_of(short) == short / "ray"
+    assert temp_dir_of(short) == short / "ray" / "s"
     session = "/session_2026-11-18_07-42-35_178057_1234567/sockets/plasma_store"
     for data_dir in (short, long):
         assert len(str(temp_dir_of(data_dir)) + session) <= 103
@@ -73,3 +78,33 @@ def test_only_the_logs_of_the_last_session_stay(tmp_path):
         "session_2026-01-03_c",
         "session_latest",
     ]
+
+
+def test_the_folder_of_ray_is_entered_by_nobody_else(tmp_path):
+    folder = tmp_path / "private"
+    folder.mkdir(mode=0o755)
+    ray_head._make_private(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_a_stranger_laid_out_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "target").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "target")
+    with pytest.raises(InternalError, match="belongs to somebody else"):
+        ray_head._make_private(link)
+    monkeypatch.setattr(os, "geteuid", lambda: 4_242)
+    with pytest.raises(InternalError, match="belongs to somebody else"):
+        ray_head._make_private(tmp_path / "target")
+
+
+def test_what_lies_outside_is_forgotten_and_what_lies_inside_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    long = tmp_path / ("deep/" * 12)
+    outside = temp_dir_of(long)
+    outside.mkdir(parents=True)
+    (long / "ray").mkdir(parents=True)
+    ray_head.forget(long)
+    assert not outside.parent.exists()
+    assert (long / "ray").is_dir()
+    ray_head.forget(long)

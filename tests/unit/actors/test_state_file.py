@@ -38,6 +38,15 @@ def test_a_set_is_whole_while_what_nobody_restarts_is_alive(tmp_path):
     assert record(tmp_path, ready=True).with_process(me).with_process(host).is_whole()
 
 
+def test_a_process_that_was_started_again_takes_the_place_of_the_old(tmp_path):
+    me = identify(os.getpid(), "nats")
+    old = replace(me, started="earlier")
+    other = replace(me, title="postgres")
+    kept = record(tmp_path, ready=True).with_process(old).with_process(other).with_replaced(me)
+    assert set(kept.processes) == {me, other}
+    assert kept.dead() == []
+
+
 def test_secrets_do_not_show(tmp_path):
     shown = repr(record(tmp_path, nats_token="hush", token="hush", postgres_dsn="hush"))
     assert "hush" not in shown
