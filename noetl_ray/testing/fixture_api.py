@@ -26,6 +26,7 @@ from noetl_ray.testing import (
     fixture_api_patients,
     fixture_api_pft,
     fixture_api_plain,
+    fixture_api_tokens,
 )
 from noetl_ray.testing.fixture_api_state import FixtureState
 
@@ -98,6 +99,7 @@ def _assemble(chosen: FixtureOptions) -> FastAPI:
     )
     app.include_router(fixture_api_pft.router(state, rate_limit=chosen.pft_rate_limit))
     app.include_router(fixture_api_effects.router(state))
+    app.include_router(fixture_api_tokens.router(state))
     if chosen.latency_ms > 0:
         app.add_middleware(_Latency, seconds=chosen.latency_ms / 1000)
     return app

@@ -91,6 +91,9 @@ class FixtureState:
     effects: Counter[str] = field(default_factory=Counter)
     effects_begun: Counter[str] = field(default_factory=Counter)
     """Effects that were asked for, those whose caller left before they happened included."""
+    tokens: set[str] = field(default_factory=set)
+    """Access tokens that are still good."""
+    tokens_issued: int = 0
     probe: ConcurrencyProbe = field(init=False)
 
     def __post_init__(self) -> None:

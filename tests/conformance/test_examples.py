@@ -1,0 +1,38 @@
+"""Examples of the keychain, the shared limits and stored results run as they stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from noetl_ray.testing.fixture_api_tokens import CLIENT_ID, CLIENT_SECRET
+from tests.support.conformance import Runtime
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def text_of(name: str) -> str:
+    text = (EXAMPLES / name / "playbook.yaml").read_text()
+    assert yaml.safe_load(text)
+    return text
+
+
+def test_the_keychain_example(runtime: Runtime, api_url: str):
+    secrets = {"client_id": CLIENT_ID, "client_secret": CLIENT_SECRET}
+    runtime.credential("demo_client", "oauth2_client", secrets)
+    ended = runtime.run(text_of("keychain"), {"api_url": api_url}).completed()
+    report = ended["report"]
+    assert report["tokens_asked_for"] == ended["start"]["by_auth"]["data"]["issued"]
+    assert report["header_as_recorded"] == "Bearer ***"
+    written = msgspec.json.encode(ended.events).decode()
+    assert "fixture-token-" not in written
+    assert CLIENT_SECRET not in written
+
+
+def test_the_artifacts_example(runtime: Runtime):
+    ended = runtime.run(text_of("artifacts")).completed()
+    assert ended["report"]["rows"] == 20_000
+    assert ended["report"]["last"] == 19_999
+    assert ended["report"]["groups"] == 7
