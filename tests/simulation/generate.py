@@ -149,6 +149,9 @@ def _effect(rng: random.Random) -> dict[str, Any]:
         tool["fail_first"] = 10**9
     if rng.random() < 0.1:
         tool["value"] = {"n": 1, "rows": [{"i": i, "t": "y" * 40} for i in range(60)]}
+    if tool["value"]["n"] % 2:
+        about = {"type": "thing", "id": "{{ output.n }}", "status": "{{ _task }}"}
+        tool.setdefault("spec", {})["business_object"] = about
     return tool
 
 

@@ -15,6 +15,8 @@ from noetl_ray.events.types import (
     AggregateType,
     EventType,
 )
+from noetl_ray.readmodel.objects import object_row
+from noetl_ray.readmodel.records import BusinessObjectRow
 from noetl_ray.wal.memory import MemoryLog
 from noetl_ray.wal.port import Recorded
 
@@ -50,6 +52,7 @@ def check_records(given: Iterable[Recorded]) -> list[str]:
     by_execution: dict[int, list[Event]] = defaultdict(list)
     ids: Counter[int] = Counter()
     for recorded in given:
+        wrong += _check_objects(recorded)
         for event in recorded.record.events:
             ids[event.event_id] += 1
             check_envelope(event)
@@ -61,6 +64,27 @@ def check_records(given: Iterable[Recorded]) -> list[str]:
     for execution_id, events in by_execution.items():
         wrong += _check_execution(execution_id, events)
     return wrong
+
+
+def _check_objects(recorded: Recorded) -> list[str]:
+    """What is said about an object stands in the record that ends the command it comes from."""
+    events = recorded.record.events
+    ended = {e.command_id for e in events if e.event_type in COMMAND_TERMINAL}
+    return [
+        f"{event.command_id} speaks of {event.aggregate_id} outside its end"
+        for event in events
+        if event.event_type is EventType.BUSINESS_OBJECT_RECORDED and event.command_id not in ended
+    ]
+
+
+def objects_said(log: MemoryLog) -> list[BusinessObjectRow]:
+    """Every statement about a business object in a log."""
+    found = [
+        object_row(event, recorded.position, ordinal)
+        for recorded in records(log)
+        for ordinal, event in enumerate(recorded.record.events)
+    ]
+    return [row for row in found if row is not None]
 
 
 def _check_execution(execution_id: int, events: list[Event]) -> list[str]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from noetl_ray.engine.state import ExecutionState
+from noetl_ray.readmodel.objects import newest_objects
+from noetl_ray.readmodel.records import BusinessObjectRow
 from noetl_ray.submit import Submission, submit_execution
 from noetl_ray.testing.simloop import SimLoop, run_simulated
 from tests.simulation.generate import random_playbook
-from tests.simulation.invariants import check_log, folded, trace
+from tests.simulation.invariants import check_log, folded, objects_said, trace
 from tests.simulation.world import CALM, ROUGH, FaultPlan, World
 
 ROUGH_S = 25.0
@@ -62,9 +65,19 @@ async def _run(
     world.stop()
     return {
         "wrong": wrong,
-        "traces": [trace(states[i]) for i in ids if i in states],
+        "traces": [_trace(world, states[i]) for i in ids if i in states],
         "steps": loop.steps,
     }
+
+
+def _trace(world: World, state: ExecutionState) -> dict[str, object]:
+    """A run's trace with everything it said about business objects, each as often as it did."""
+    said = sorted(
+        (row.step, row.visit, row.task, row.object_id, row.status)
+        for row in objects_said(world.log)
+        if row.execution_id == state.execution_id
+    )
+    return {**trace(state), "objects": said}
 
 
 async def _torment(world: World) -> None:
@@ -96,4 +109,15 @@ async def _check_read_model(world: World, ids: list[int]) -> list[str]:
         state = states[execution_id]
         if row is None or row.status != state.status or row.event_count != state.event_count:
             wrong.append(f"read model of {execution_id}: {row} but the log says {state.status}")
+    said = objects_said(world.log)
+    kept = await world.readmodel.business_object_history(world.scope, limit=10_000)
+    if sorted(kept, key=_version) != sorted(said, key=_version):
+        wrong.append(f"read model has {len(kept)} statements about objects, the log {len(said)}")
+    now = await world.readmodel.business_objects(world.scope, limit=10_000)
+    if sorted(now, key=_version) != sorted(newest_objects(said), key=_version):
+        wrong.append("read model's objects are not the newest statements")
     return wrong
+
+
+def _version(row: BusinessObjectRow) -> int:
+    return row.version
