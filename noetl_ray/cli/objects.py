@@ -32,6 +32,8 @@ def objects(context: Context) -> int:
         return await client.business_objects(args.object_type, status=args.status, limit=args.limit)
 
     found = [plain(each) for each in ask(context, call)]
+    if one and args.status is not None:
+        found = [each for each in found if each["status"] == args.status]
     if one and not found:
         msg = (
             f"nothing was said about {args.object_type} {args.object_id!r}; "

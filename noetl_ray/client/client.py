@@ -240,6 +240,30 @@ class Client(CatalogCalls):
         """Ask for an execution to stop; wait for it to see it end."""
         await self._call("POST", _at(execution_id, "cancel"), {"reason": reason})
 
+    async def tell(
+        self,
+        execution_id: int,
+        name: str,
+        data: dict[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> int:
+        """Leave a fact in an execution's inbox; gives its event id, the first one's for a key."""
+        body = {
+            "execution_id": str(execution_id),
+            "name": name,
+            "data": data or {},
+            "idempotency_key": idempotency_key,
+        }
+        return int((await self._call("POST", "/api/events", body))["event_id"])
+
+    async def commands(
+        self, execution_id: int, *, status: str | None = None
+    ) -> list[dict[str, Any]]:
+        """The commands of an execution in the order they were issued."""
+        answer = await self._get("/api/commands", execution_id=execution_id, status=status)
+        return list(answer["commands"])
+
     async def rerun(self, execution_id: int) -> Started:
         """Submit the same playbook version and workload anew."""
         return read(Started, await self._call("POST", _at(execution_id, "rerun"), {}))

@@ -243,6 +243,8 @@ def test_objects(call: Any, served: Served) -> None:
         ("paid", {}),
         ("new", {"total": 5}),
     ]
+    only = call("objects", "order", "1", "--status", "new", "--json")[1]
+    assert json.loads(only)["attributes"] == {"total": 5}
     code, _, err = call("objects", "order", "77")
     assert code == 2
     assert "nothing was said about order '77'" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from noetl_ray.client import Client
 from noetl_ray.engine.fold import fold
 from noetl_ray.events.envelope import Record
 from noetl_ray.events.types import AggregateType, EventType
@@ -78,6 +79,18 @@ async def test_a_key_tells_once_and_only_the_same():
         assert "used for other events" in other.json()["error"]["message"]
         told = [r for r in await records(kit) if ".inbox-" in r.subject]
         assert len(told) == 1
+
+
+async def test_the_client_tells_and_looks():
+    kit = GatewayKit()
+    async with Client("http://127.0.0.1", http=kit.http()) as client:
+        own = (await client.submit(playbook=HELLO)).execution_id
+        await kit.begin(own)
+        first = await client.tell(own, "door.opened", {"by": "Ada"}, idempotency_key="k")
+        assert await client.tell(own, "door.opened", {"by": "Ada"}, idempotency_key="k") == first
+        (command,) = await client.commands(own)
+        assert (command["step"], command["status"]) == ("start", "ISSUED")
+        assert await client.commands(own, status="FAILED") == []
 
 
 async def test_a_batch_is_one_record():
