@@ -147,12 +147,11 @@ def _is_known(state: ExecutionState, first: Event, position: int) -> bool:
             return state.root_event_id != 0
         case AggregateType.INBOX:
             return position <= state.inbox_version
-        case AggregateType.COMMAND | AggregateType.FRAME:
-            # The issue precedes every record of its command, so an unknown command has ended.
+        case AggregateType.COMMAND | AggregateType.FRAME | AggregateType.BUSINESS_OBJECT:
+            # The issue precedes every record of its command, so an unknown command has ended. What
+            # is said about an object stands in such a record, perhaps first.
             command = state.commands.get(first.command_id or "")
             return command is None or position <= command.version
-        case AggregateType.BUSINESS_OBJECT:
-            return False
         case AggregateType.PLAYBOOK | AggregateType.WORKER | AggregateType.SHARD:
             msg = f"a {kind} record belongs to no execution"
             raise InternalError(msg)

@@ -69,7 +69,8 @@ def check_records(given: Iterable[Recorded]) -> list[str]:
 def _check_objects(recorded: Recorded) -> list[str]:
     """What is said about an object stands in the record that ends the command it comes from."""
     events = recorded.record.events
-    ended = {e.command_id for e in events if e.event_type in COMMAND_TERMINAL}
+    ends = COMMAND_TERMINAL | FRAME_TERMINAL
+    ended = {e.command_id for e in events if e.event_type in ends}
     return [
         f"{event.command_id} speaks of {event.aggregate_id} outside its end"
         for event in events

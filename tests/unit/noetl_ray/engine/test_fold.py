@@ -278,3 +278,31 @@ def test_assign_copies_every_level_it_touches() -> None:
     assert inner == {"b": {"c": 1}, "k": 0}
     assign(bag, "a.k.deep", 3)
     assert bag["a"]["k"] == {"deep": 3}
+
+
+def test_a_record_that_begins_with_an_object_is_known_by_its_command() -> None:
+    rig = started()
+    command_id = f"{EXECUTION}-a-1"
+    subject = command_subject(3, SCOPE, EXECUTION, command_id)
+    about = rig.event(
+        EventType.BUSINESS_OBJECT_RECORDED,
+        {"type": "order", "id": "1", "step": "a", "visit": 1},
+        stream_id=subject,
+        aggregate_type=AggregateType.BUSINESS_OBJECT,
+        command_id=command_id,
+    )
+    done = rig.event(
+        EventType.CALL_DONE,
+        {"step": "a", "visit": 1, "result": {"status": "ok", "reference": None}},
+        stream_id=subject,
+        aggregate_type=AggregateType.COMMAND,
+        command_id=command_id,
+    )
+    rig.append(subject, about, done)
+    recorded = rig.log[-1]
+    rig.settle()
+    state = None
+    for each in rig.log:
+        state = fold(state, each)
+    assert state is not None
+    assert fold(state, recorded) is state, "a second delivery, after it was consumed"
