@@ -23,6 +23,11 @@ QUEUE_S = 0.5
 """How much work of the pace seen last a worker may hold beyond that: a command that waits for room
 costs another append, one that waits at its worker costs nothing, but nobody else can take it."""
 PACE_S = 0.1
+PACE_LEFT = 0.8
+"""What is left of a pace after each tenth of a second in which less came back: a burst begins with
+a moment in which everything is decided and little is done."""
+PACE_KEPT_S = 10.0
+"""How long a pace is still believed of a worker that has had nothing to do since."""
 ROOM_PER_SLOT_MAX = 16
 
 
@@ -35,7 +40,7 @@ class _Member:
     held: set[str] = field(default_factory=set)
     returned: int = 0
     pace: float = 0.0
-    """Commands that came back per second, seen last."""
+    """Commands that came back per second while it held some, seen last."""
 
 
 class Fleet:
@@ -103,7 +108,7 @@ class Fleet:
                 return None
             worker_id, away = chosen[0].worker_id, chosen[1]
             member = self._members[worker_id]
-        member.held.add(command_id)
+        self._hold(member, command_id)
         return Claim(
             worker_id=worker_id,
             incarnation=member.incarnation,
@@ -115,7 +120,7 @@ class Fleet:
         """Remember what a replayed claim says."""
         member = self._members.get(worker_id or "")
         if member is not None:
-            member.held.add(command_id)
+            self._hold(member, command_id)
 
     def release(self, worker_id: str | None, command_id: str) -> None:
         """Give room back."""
@@ -123,6 +128,8 @@ class Fleet:
         if member is not None and command_id in member.held:
             member.held.discard(command_id)
             member.returned += 1
+            if not member.held:
+                self._measure(member)
 
     def alive(self, worker_id: str | None, incarnation: str | None) -> bool:
         """Whether exactly this incarnation is a member."""
@@ -133,12 +140,27 @@ class Fleet:
         """Whether any worker could take another command."""
         return any(len(m.held) < self._room(m) for m in self._members.values())
 
-    def _room(self, member: _Member) -> int:
+    def _hold(self, member: _Member, command_id: str) -> None:
+        if not member.held:
+            # Time with nothing to do says nothing about its pace, unless it was long.
+            now = self._now()
+            if now - member.since > PACE_KEPT_S:
+                member.pace = 0.0
+            member.since = now
+            member.returned = 0
+        member.held.add(command_id)
+
+    def _measure(self, member: _Member) -> None:
         elapsed = self._now() - member.since
         if elapsed >= PACE_S:
-            member.pace = member.returned / elapsed
+            left = member.pace * PACE_LEFT ** (elapsed / PACE_S)
+            member.pace = max(member.returned / elapsed, left)
             member.since += elapsed
             member.returned = 0
+
+    def _room(self, member: _Member) -> int:
+        if member.held:
+            self._measure(member)
         room = member.slots * OVERCOMMIT + int(member.pace * QUEUE_S)
         return min(room, member.slots * ROOM_PER_SLOT_MAX)
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.fleet import OVERCOMMIT, PACE_S, QUEUE_S, ROOM_PER_SLOT_MAX, Fleet
+from actors.fleet import (
+    OVERCOMMIT,
+    PACE_KEPT_S,
+    PACE_LEFT,
+    PACE_S,
+    QUEUE_S,
+    ROOM_PER_SLOT_MAX,
+    Fleet,
+)
 from actors.stamp import system_event
 from noetl_ray.events.types import EventType
 from placement.offer import Place
@@ -67,26 +75,51 @@ def test_a_fast_worker_may_hold_what_it_does_in_the_next_moment() -> None:
     seconds = 10.0
     fleet = Fleet(HERE, 5_000, lambda: seconds)
     fleet.observe(joined("w1", slots=4))
+    fleet.choose("slow")
     for index in range(20):
         fleet.choose(f"c{index % 4}")
         fleet.release("w1", f"c{index % 4}")
-    assert room_of(fleet) == 4 * OVERCOMMIT, "its pace is not known yet"
+    assert room_of(fleet) + 1 == 4 * OVERCOMMIT, "its pace is not known yet"
     seconds += PACE_S * 2
     per_s = 20 / (PACE_S * 2)
-    assert room_of(fleet) == 4 * OVERCOMMIT + int(per_s * QUEUE_S)
+    assert room_of(fleet) + 1 == 4 * OVERCOMMIT + int(per_s * QUEUE_S)
     seconds += PACE_S * 2
-    assert room_of(fleet) == 4 * OVERCOMMIT, "nothing came back since"
+    slower = int(per_s * PACE_LEFT**2 * QUEUE_S)
+    assert room_of(fleet) + 1 == 4 * OVERCOMMIT + slower, "nothing came back since"
+    seconds += PACE_S * 30
+    assert room_of(fleet) + 1 == 4 * OVERCOMMIT
+
+
+def test_a_pace_outlives_a_short_rest_and_not_a_long_one() -> None:
+    seconds = 10.0
+    fleet = Fleet(HERE, 5_000, lambda: seconds)
+    fleet.observe(joined("w1", slots=4))
+    names = [f"c{index}" for index in range(8)]
+    for name in names:
+        fleet.choose(name)
+    seconds += PACE_S * 2
+    for name in names:
+        fleet.release("w1", name)
+    fast = 4 * OVERCOMMIT + int(8 / (PACE_S * 2) * QUEUE_S)
+    seconds += PACE_KEPT_S / 2
+    assert room_of(fleet) == fast
+    fleet.choose("first after a long rest")
+    fleet.release("w1", "first after a long rest")
+    seconds += PACE_KEPT_S * 2
+    fleet.choose("first after a long rest")
+    assert room_of(fleet) + 1 == 4 * OVERCOMMIT
 
 
 def test_room_has_an_end_however_fast_a_worker_is() -> None:
     seconds = 0.0
     fleet = Fleet(HERE, 5_000, lambda: seconds)
     fleet.observe(joined("w1", slots=1))
+    fleet.holds("w1", "slow")
     for index in range(10_000):
         fleet.holds("w1", f"c{index}")
         fleet.release("w1", f"c{index}")
     seconds += PACE_S
-    assert room_of(fleet) == ROOM_PER_SLOT_MAX
+    assert room_of(fleet) + 1 == ROOM_PER_SLOT_MAX
 
 
 def test_the_same_command_counts_once() -> None:
