@@ -8,6 +8,7 @@ goes on from there. How that is stored, what a task printed and who is told is t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.template import DROP
@@ -19,6 +20,7 @@ from noetl_ray.tools.limits import after_retry_after
 from noetl_ray.tools.locals import Locals, Progress
 from noetl_ray.tools.outcome import FailedAttempt, PipelineOutcome, error_of, tool_error
 from noetl_ray.tools.port import ToolContext
+from noetl_ray.tools.shell_words import fill_commands
 
 if TYPE_CHECKING:
     from noetl_ray.clock import Clock
@@ -234,7 +236,10 @@ class Pipeline:
         text_keys = self._registry.get(task.kind).text_keys
         config: dict[str, Any] = {}
         for key, value in task.config.items():
-            if key in text_keys:
+            if key in text_keys and task.kind == "shell":
+                render = partial(self._templates.text, names=names)
+                config[key] = fill_commands(value, task.config, render)
+            elif key in text_keys:
                 config[key] = self._text(value, names)
             else:
                 missing = DROP if task.kind == "http" and key in _DROPPED else ""

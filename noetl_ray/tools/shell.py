@@ -1,8 +1,9 @@
 """The ``shell`` kind: runs commands in process groups of their own and gives back what they wrote.
 
 Owns how a command is read and the life of its processes. A rendered text never reaches a shell
-unless the task says ``shell: true``: words are cut apart and run as they are, so that ``;`` or
-``$()`` out of data do nothing. The environment is an allowlist plus the task's ``env``.
+unless the task says ``shell: true``: words are cut apart, before values are filled in, and run as
+they are, so that ``;``, ``$()`` or a blank out of data do nothing. The environment is an allowlist
+plus the task's ``env``.
 """
 
 from __future__ import annotations

@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from noetl_ray.clock import SystemClock
 from noetl_ray.config.settings import HttpLimit
-from noetl_ray.errors import StoreUnavailableError, ToolError
+from noetl_ray.errors import LogUnavailableError, StoreUnavailableError, ToolError
 from noetl_ray.testing.simloop import SimClock, SimLoop, run_simulated
+from noetl_ray.tools.http import HttpTool
 from noetl_ray.tools.limiter import (
     LEASE_S,
     Limit,
@@ -192,3 +194,31 @@ def test_without_limits_there_is_no_limiter() -> None:
     assert limiter_of((), MemoryLimits(), **made) is None
     limits = (HttpLimit(host="b", max_in_flight=1), HttpLimit(credential="a", per_second=0.5))
     assert limiter_of(limits, MemoryLimits(), **made) is not None
+
+
+class _Refusing:
+    """A world that nothing may reach."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def still_ours(self) -> None:
+        self.calls += 1
+        msg = "the lease is gone"
+        raise LogUnavailableError(msg)
+
+
+@pytest.mark.asyncio
+async def test_p22_after_the_wait_for_a_place_the_lease_is_asked_again(bench: Any) -> None:
+    limits = (HttpLimit(host="127.0.0.1", max_in_flight=1),)
+    made: dict[str, Any] = {"owner": "a", "clock": SystemClock(), "wait_max_s": 5}
+    tool = HttpTool(trust_env=False, limiter=limiter_of(limits, MemoryLimits(), **made))
+    lost = _Refusing()
+    context = bench.context(still_ours=lost.still_ours)
+    with pytest.raises(LogUnavailableError):
+        await tool.run({"url": "http://127.0.0.1:9/never"}, context)
+    assert lost.calls == 1
+    with pytest.raises(ToolError) as caught:
+        await tool.run({"url": "http://127.0.0.1:9/refused"}, bench.context())
+    assert caught.value.kind == "connection", "the place was given back"
+    await tool.close()
