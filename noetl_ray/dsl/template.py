@@ -168,7 +168,8 @@ class Templates:
             found = self._evaluate(compiled, template, names)
             if isinstance(found, _NOT_DATA):
                 return missing
-            if type(found) is tuple or compiled.makes_containers:
+            lazy = isinstance(found, Mapping) and not isinstance(found, dict)
+            if lazy or type(found) is tuple or compiled.makes_containers:
                 return self._guarded(_clean, template, found)
             return found
         text = self._render(compiled, template, names)
@@ -295,6 +296,9 @@ def _clean(value: Any) -> Any:
         fresh = {_key(key): _clean(item) for key, item in value.items()}
         same = fresh.keys() == value.keys() and all(fresh[key] is value[key] for key in value)
         return value if same else fresh
+    if isinstance(value, Mapping) and not isinstance(value, dict):
+        # A mapping that looks its values up when asked, such as the whole workload.
+        return {key: _clean(item) for key, item in value.items()}
     return value
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from noetl_ray.engine.cut import whole
 from noetl_ray.engine.state import LOOP_TIER
 from noetl_ray.errors import TemplateError
+from noetl_ray.events.canonical import to_jsonable
 
 if TYPE_CHECKING:
     from noetl_ray.dsl.model import Step
@@ -29,7 +30,8 @@ def plan_loop(step: Step, templates: Templates, names: Names) -> dict[str, Any]:
     """
     loop = step.loop
     assert loop is not None
-    items = _collection(whole(templates.value(loop.items, names, coerce=True)), step.name)
+    found = whole(templates.value(loop.items, names, coerce=True))
+    items = _collection(to_jsonable(found), step.name)
     if len(items) > ITEMS_MAX:
         msg = f"the loop of {step.name!r} has {len(items)} items, at most {ITEMS_MAX}"
         raise TemplateError(msg, str(loop.items)[:200])

@@ -268,6 +268,9 @@ class _Rendered(Mapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
     def __len__(self) -> int:
         return len(self._values)
 
@@ -289,6 +292,9 @@ class _Bag(Mapping[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys([*self._ctx, *self._workload]))
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -37,5 +37,8 @@ class StepResults(Mapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         return (name for name in self._steps if name in self)
 
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
     def __len__(self) -> int:
         return sum(1 for _ in self)

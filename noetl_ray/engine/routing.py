@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from noetl_ray.dsl.arcs import END
 from noetl_ray.engine.cut import whole
 from noetl_ray.errors import NotInlineError, TemplateError
-from noetl_ray.events.canonical import canonical_json
+from noetl_ray.events.canonical import canonical_json, to_jsonable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +73,7 @@ class Routing:
         size = 0
         for key, template in wanted.items():
             try:
-                value = whole(self._templates.value(template, names, coerce=True))
+                value = to_jsonable(whole(self._templates.value(template, names, coerce=True)))
             except NotInlineError:
                 raise
             except TemplateError as error:

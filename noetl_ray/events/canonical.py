@@ -41,8 +41,9 @@ def to_jsonable(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
+        text = value if type(value) is str else str.__str__(value)
         # A lone surrogate, as in the name of a strange file, has no UTF-8 form.
-        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+        return text if text.isascii() else text.encode("utf-8", "replace").decode()
     if isinstance(value, int):
         return int(value) if _INT_MIN <= value <= _INT_MAX else str(value)
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Loops over collections, and what is checked of cursor loops (section 9)."""
+"""Loops over collections and over rows that a query claims (section 9)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from noetl_ray.dsl.parse import check_playbook
 from noetl_ray.events.types import EventType
-from tests.support.conformance import Runtime, playbook
+from tests.support.conformance import Ended, Runtime, playbook
 
 
 def looped(runtime: Runtime, loop: str, result: str, head: str = "") -> dict[str, Any]:
@@ -283,14 +283,11 @@ CURSOR = """
 
 
 def problems(frame: str, change: tuple[str, str] = ("", "")) -> list[str]:
-    """What is said of a cursor loop, beside that such loops cannot run yet."""
+    """What is said of a cursor loop."""
     text = CURSOR.replace("FRAME", frame)
     text = text.replace(*change) if change[0] else text
     found = check_playbook(playbook(text))
     return [f"{p.severity} {p.line}: {p.message} ({p.hint})" for p in found]
-
-
-NOT_YET = "error 7: the loop mode 'cursor' is not supported yet by this version ()"
 
 
 @pytest.mark.parametrize(
@@ -301,8 +298,8 @@ NOT_YET = "error 7: the loop mode 'cursor' is not supported yet by this version 
         "size: 50, duration_ms: 30000, memory_bytes: 1000000, parallelism: 4",
     ],
 )
-def test_cursor_loops_are_read_with_all_their_keys_and_wait_for_a_later_version(frame: str):
-    assert problems(frame) == [NOT_YET]
+def test_cursor_loops_are_read_with_all_their_keys(frame: str):
+    assert problems(frame) == []
 
 
 @pytest.mark.parametrize(
@@ -347,9 +344,102 @@ def test_mistakes_in_cursor_loops_are_told_with_line_and_suggestion(
     assert told in problems(frame, change)
 
 
-def test_running_a_cursor_loop_says_that_it_cannot_yet(runtime: Runtime):
-    with pytest.raises(Exception, match="the loop mode 'cursor' is not supported yet"):
-        runtime.flow(CURSOR.replace("FRAME", "max_rows: 5"))
+QUEUE = """
+- step: start
+  tool:
+    kind: postgres
+    auth: "{{ workload.pg }}"
+    command: |
+      DROP TABLE IF EXISTS NAME;
+      CREATE TABLE NAME (page int PRIMARY KEY, state text DEFAULT 'new', seen int);
+      INSERT INTO NAME (page) SELECT generate_series(1, 5);
+  next: drain
+- step: drain
+  loop:
+    cursor:
+      kind: postgres
+      auth: "{{ workload.pg }}"
+      claim: |
+        UPDATE NAME SET state = 'claimed' WHERE page IN (
+          SELECT page FROM NAME WHERE state = 'new' ORDER BY page
+          LIMIT {{ __frame_max_rows | default(1) | int }} FOR UPDATE SKIP LOCKED)
+        RETURNING page
+    iterator: item
+    spec: {mode: cursor, max_in_flight: SLOTS, frame: {FRAME}}
+  tool:
+BODY
+  next: {arcs: [{step: look, when: "{{ event.name == 'loop.done' }}"}]}
+- step: look
+  tool:
+    kind: postgres
+    auth: "{{ workload.pg }}"
+    query: "SELECT page, state, seen FROM NAME ORDER BY page"
+"""
+ROW = """
+    - name: mark
+      kind: postgres
+      auth: "{{ workload.pg }}"
+      command: |
+        UPDATE NAME SET state = 'done', seen = {{ iter.item.page }} * 10 WHERE page = {{ item.page }};
+        INSERT INTO NAME (page) SELECT 6 WHERE {{ iter.item.page }} = 5 ON CONFLICT DO NOTHING;
+"""
+FRAME = """
+    - name: mark
+      kind: postgres
+      auth: "{{ workload.pg }}"
+      command: |
+        UPDATE NAME SET state = 'done', seen = {{ frame.row_count }}
+        WHERE page IN ({{ iter.item_rows | map(attribute='page') | join(', ') }});
+"""
+FAILING = """
+    - name: fail_three
+      kind: python
+      input: {page: "{{ iter.item.page }}"}
+      code: "if page == 3: raise ValueError(page)"
+    - name: mark
+      kind: postgres
+      auth: "{{ workload.pg }}"
+      command: UPDATE NAME SET state = 'done', seen = 1 WHERE page = {{ iter.item.page }}
+"""
+
+
+def drained(runtime: Runtime, pg: str, name: str, body: str, frame: str, slots: int = 1) -> Ended:
+    """A queue worked off by a cursor loop."""
+    text = QUEUE.replace("BODY", body.strip("\n")).replace("NAME", name)
+    text = text.replace("FRAME", frame).replace("SLOTS", str(slots))
+    return runtime.flow(text, payload={"pg": pg}).completed()
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("frame", ["max_rows: 2", "size: 2, parallelism: 2"])
+def test_a_cursor_loop_claims_again_until_no_row_is_left(
+    runtime: Runtime, pg: str, frame: str, slots: int
+):
+    ended = drained(runtime, pg, "rows_queue", ROW, frame, slots)
+    assert ended["look"]["rows"] == [
+        {"page": page, "state": "done", "seen": page * 10} for page in range(1, 7)
+    ]
+    assert (ended["drain"]["processed"], ended["drain"]["failed"]) == (6, 0)
+    assert ended["drain"]["status"] == "ok"
+
+
+def test_a_frame_may_be_worked_off_as_a_whole(runtime: Runtime, pg: str):
+    ended = drained(runtime, pg, "frame_queue", FRAME, "max_rows: 3, process: frame")
+    assert [row["seen"] for row in ended["look"]["rows"]] == [3, 3, 3, 2, 2]
+    assert ended["drain"]["frame_count"] == 2
+
+
+def test_a_failed_row_neither_stops_nor_fails_a_cursor_loop(runtime: Runtime, pg: str):
+    ended = drained(runtime, pg, "failing_queue", FAILING, "max_rows: 2")
+    assert [row["state"] for row in ended["look"]["rows"]] == [
+        "done",
+        "done",
+        "claimed",
+        "done",
+        "done",
+    ]
+    assert ended["drain"]["status"] == "partial"
+    assert (ended["drain"]["processed"], ended["drain"]["failed"]) == (5, 1)
 
 
 @pytest.mark.parametrize(

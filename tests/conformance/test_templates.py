@@ -301,6 +301,56 @@ def test_now_in_a_decision_is_the_time_its_events_record(runtime: Runtime):
     assert "2000" < ended["start"] <= ended.ctx["at"]
 
 
+def test_whole_namespaces_are_plain_mappings(runtime: Runtime):
+    ended = runtime.flow(
+        """
+        - step: start
+          tool:
+            kind: python
+            input: {all: "{{ workload }}", bag: "{{ ctx }}", text: "{{ workload }}!", pairs: "{{ ctx | items }}"}
+            code: |
+              # {{ workload }} may stand in a comment
+              result = [all, bag, text, pairs]
+          set: {ctx.copy: "{{ workload }}", ctx.steps: "{{ steps }}"}
+          next: {arcs: [{step: after, set: {ctx.name: "{{ event.name }}", ctx.event: "{{ event }}"}}]}
+        - {step: after, tool: {kind: noop, result: "{{ ctx.copy }}"}}
+        """,
+        head='workload: {a: 1, b: "{{ workload.a }}"}',
+    ).completed()
+    values = {"a": 1, "b": 1}
+    assert ended["start"] == [values, values, "{'a': 1, 'b': 1}!", [["a", 1], ["b", 1]]]
+    assert ended["after"] == values
+    assert ended.ctx["steps"] == {"start": ended["start"]}
+    assert (ended.ctx["name"], ended.ctx["event"]["step"]) == ("call.done", "start")
+
+
+ODD = [
+    ("{{ {1: 2} }}", {"1": 2}),
+    ("{{ '\\ud800' }}", "?"),
+    ("{{ 2 ** 70 }}", str(2**70)),
+    ("{{ [1e308 * 10] }}", [None]),
+    ("{{ [3, 4] | map('string') }}", ["3", "4"]),
+    ("{{ 'a'.upper }}", ""),
+]
+
+
+@pytest.mark.parametrize(("template", "value"), ODD)
+def test_values_that_json_cannot_say_do_not_stop_an_execution(
+    runtime: Runtime, template: str, value: Any
+):
+    text = template.replace("'", "''")
+    ended = runtime.flow(f"""
+        - step: start
+          tool: {{kind: noop, result: '{text}', spec: {{policy: {{rules: [{{else: {{do: continue, set: {{ctx.rule: '{text}'}}}}}}]}}}}}}
+          set: {{ctx.step: '{text}'}}
+          next: {{arcs: [{{step: each, set: {{ctx.arc: '{text}'}}}}]}}
+        - {{step: each, loop: {{in: ['{text}']}}, tool: {{kind: noop, result: "{{{{ item }}}}"}}}}
+    """).completed()
+    assert ended.ctx == {"rule": value, "step": value, "arc": value}
+    assert ended["start"] == value
+    assert ended["each"]["results"] == [value]
+
+
 def test_broken_config_fails_the_step_and_names_it(runtime: Runtime):
     ended = runtime.flow("""
         - step: start
