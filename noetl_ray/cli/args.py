@@ -241,6 +241,12 @@ def _inspect_verbs(verbs: _Verbs) -> None:
     result = _verb(verbs, "result", "what a step gave", "noetl-ray result 123 load")
     result.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
     result.add_argument("step", metavar="STEP", help="step name")
+    frames = _verb(
+        verbs, "frames", "the frames of an execution's cursor loops", "noetl-ray frames 123"
+    )
+    frames.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
+    frames.add_argument("--status", metavar="STATUS", help="only these, e.g. RUNNING or FAILED")
+    frames.add_argument("--limit", type=_count, default=100, metavar="N", help="default 100")
     objects = _verb(
         verbs,
         "objects",

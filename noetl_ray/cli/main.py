@@ -42,6 +42,7 @@ VERBS = {
     "register": "catalog:register",
     "catalog": "catalog:catalog",
     "objects": "objects:objects",
+    "frames": "frames:frames",
     "doctor": "doctor:doctor",
     "demo": "demo:run_demo",
     "run": "run:run",

@@ -144,6 +144,11 @@ def rows_text(step: Mapping[str, Any]) -> str:
             parts.append(f"{loop['failed']} failed")
     if rows is not None:
         parts.append(f"{rows} rows")
+    frames = step.get("frames")
+    if frames:
+        parts.append(f"{frames['done']} frames done, {frames['open']} under way")
+        if frames.get("failed"):
+            parts.append(f"{frames['failed']} rows failed")
     return ", ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The client's calls about the catalog and about business objects; ``Client`` has them all."""
+"""The client's calls about the catalog, business objects and frames; ``Client`` has them all."""
 
 from __future__ import annotations
 
@@ -89,6 +89,27 @@ class CatalogCalls:
             limit=limit,
         )
         return [read(BusinessObject, item) for item in answer["objects"]]
+
+    async def stages(self, execution_id: int) -> list[dict[str, Any]]:
+        """Stages of an execution's cursor loops in the order they were opened."""
+        answer = await self._get(f"/api/executions/{execution_id}/stages")
+        found: list[dict[str, Any]] = answer["stages"]
+        return found
+
+    async def frames(
+        self,
+        execution_id: int,
+        *,
+        stage_id: str | None = None,
+        status: str | None = None,
+        limit: int = 1_000,
+    ) -> list[dict[str, Any]]:
+        """Frames of an execution, last changed first."""
+        answer = await self._get(
+            f"/api/executions/{execution_id}/frames", stage_id=stage_id, status=status, limit=limit
+        )
+        found: list[dict[str, Any]] = answer["frames"]
+        return found
 
     async def _get(self, where: str, /, **params: Any) -> dict[str, Any]:
         return await self._transport.call("GET", where, params=params)

@@ -204,7 +204,11 @@ def _steps(state: ExecutionState) -> dict[str, dict[str, Any]]:
             if value is not None:
                 shown[label] = value
         loop = state.loops.get(name)
-        if loop is not None:
+        if loop is not None and loop.stage is not None:
+            stage = loop.stage
+            shown["rows"] = stage.processed
+            shown["frames"] = {"done": stage.frames, "open": stage.open, "failed": stage.failed}
+        elif loop is not None:
             shown["loop"] = {"total": loop.total, "done": loop.done, "failed": loop.failed}
         elif step.result is not None and step.result.get("tier") == LOOP_TIER:
             shown["loop"] = step.result["stats"]

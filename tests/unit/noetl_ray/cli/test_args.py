@@ -33,6 +33,7 @@ CALLS = [
     ["result", "1", "step"],
     ["cancel", "1", "--reason", "why"],
     ["rerun", "1"],
+    ["frames", "1", "--status", "RUNNING"],
     ["credential", "add", "n", "--type", "postgres", "--data-file", "f"],
     ["credential", "list"],
     ["credential", "remove", "n"],
