@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from noetl_ray.submit import Submission, cancel_execution, submit_execution
+from noetl_ray.submit.outside import OutsideFact, tell
 from tests.simulation.world import World
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: {name}, path: golden/{name}}}\n"
@@ -60,6 +61,19 @@ async def twice(world: World, source: str) -> list[int]:
     second = await submit(world, source, idempotency_key="order-7", workload={"n": 2})
     assert first == second
     return [first]
+
+
+async def told(world: World, source: str) -> list[int]:
+    """Tell it things from outside while it runs, one of them twice under one key."""
+    execution_id = await submit(world, source)
+    await world.clock.sleep(0.4)
+    for _ in range(2):
+        facts = [OutsideFact(name="door.opened", data={"by": "Ada"})]
+        ports, scope = world.submit_ports, world.scope
+        await tell(ports, scope, execution_id, facts, batch=False, key="door")
+    batch = [OutsideFact(name="ping"), OutsideFact(name="pong", data={"n": 1})]
+    await tell(world.submit_ports, world.scope, execution_id, batch, batch=True)
+    return [execution_id]
 
 
 CASES = (
@@ -264,6 +278,38 @@ workflow:
         - {step: many, when: "{{ load.rows | length > 10 and load.rows[0].id == 1 }}"}
   - step: many
     tool: {kind: noop, result: "{{ load.rows | length }}"}
+""",
+    ),
+    Case(
+        name="objects_and_outside",
+        status="COMPLETED",
+        story=told,
+        body="""
+workload: {order: 7}
+workflow:
+  - step: sell
+    tool:
+      - name: reserve
+        kind: http
+        url: effect
+        value: {order: "{{ workload.order }}", n: 2}
+        takes_ms: 600
+        spec:
+          business_object: {type: order, id: "{{ output.order }}", status: reserved}
+      - name: charge
+        kind: http
+        url: effect
+        value: {total: 12.5}
+        takes_ms: 600
+        spec:
+          business_object:
+            type: order
+            id: "{{ reserve.order }}"
+            status: paid
+            attributes: {total: "{{ output.total }}", token: "{{ output.total }}"}
+    next: done
+  - step: done
+    tool: {kind: noop, result: "{{ sell.total }}"}
 """,
     ),
 )
