@@ -249,3 +249,10 @@ async def test_an_environment_that_cannot_be_made_is_said_clearly(tool, bench):
     assert str(error).startswith("the runtime_env of the task cannot be made: ")
     assert "all.zip" in str(error)
     assert (error.retryable, error.details["code"]) == (False, "runtime_env")
+
+
+async def test_requirements_that_nobody_has_are_named(tool, bench):
+    wanted = {"pip": ["no-such-package-of-ours==1"]}
+    error = await failure(tool, bench, {"code": "result = 1", "runtime_env": wanted})
+    assert "No matching distribution found for no-such-package-of-ours==1" in str(error)
+    assert error.details["code"] == "runtime_env"

@@ -45,6 +45,24 @@ workflow:
 """
 
 
+HELD = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: held}
+workload: {sign: ""}
+workflow:
+  - step: start
+    tool:
+      kind: python
+      input: {sign: "{{ sign }}"}
+      code: |
+        import time
+        open(sign, "a").write(f"{os.getpid()}\\n")
+        time.sleep(120)
+      spec: {resources: {num_cpus: 0.1}}
+"""
+
+
 def host_pids(data_dir):
     record = state_file.read(Path(data_dir))
     refs = ray_head.processes(record.set_id)
@@ -106,3 +124,27 @@ def test_a_server_that_is_killed_comes_back_and_work_goes_on(real_set, tmp_path,
     assert not up(Settings(data_dir=str(folder))).started
     family = {ref.pid for ref in ray_head.processes(after.set_id)}
     assert not {r.pid for r in after.processes if r.title in state_file.SERVERS} & family
+
+
+def test_a_ray_task_ends_with_the_host_that_owns_it(real_set, tmp_path):
+    cli = Cli(data_dir=Path(real_set.data_dir), folder=tmp_path)
+    sign = tmp_path / "pids"
+    path = cli.write("held.yaml", HELD)
+    sent = cli("submit", path, "--set", f"sign={sign}", "--json").ok().value
+    assert until(lambda: sign.exists() and sign.read_text().endswith("\n"), 60)
+    pid = int(sign.read_text().split()[0])
+    assert Path(f"/proc/{pid}").exists()
+    for host in host_pids(real_set.data_dir):
+        os.kill(host, signal.SIGKILL)
+    assert until(lambda: not Path(f"/proc/{pid}").exists(), 30), "nobody ended the task"
+    assert answers(real_set.gateway_url, 60)["status"] == "ok"
+    assert until(lambda: cli("cancel", sent["execution_id"]).code == 0, 60)
+
+
+def until(condition, wait_s):
+    deadline = time.monotonic() + wait_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
