@@ -1,4 +1,4 @@
-"""Examples of the keychain, the shared limits and stored results run as they stand."""
+"""Examples of the keychain, stored results and business objects run as they stand."""
 
 from __future__ import annotations
 
@@ -36,3 +36,18 @@ def test_the_artifacts_example(runtime: Runtime):
     assert ended["report"]["rows"] == 20_000
     assert ended["report"]["last"] == 19_999
     assert ended["report"]["groups"] == 7
+
+
+def test_the_objects_example(runtime: Runtime):
+    ended = runtime.run(text_of("objects")).completed()
+    assert ended["report"]["states"] == ["paid", "held", "paid"]
+    said = [each for each in ended.events if each.event_type == "business_object.recorded"]
+    by_order: dict[str, list[str]] = {}
+    for each in said:
+        by_order.setdefault(each.payload["id"], []).append(each.payload["status"])
+    assert by_order == {
+        "1001": ["reserved", "paid"],
+        "1002": ["reserved", "held"],
+        "1003": ["reserved", "paid"],
+    }
+    assert {each.aggregate_type for each in said} == {"business_object"}
