@@ -121,6 +121,9 @@ def _import_libs(libs: Any, space: dict[str, Any]) -> None:
         return
     pairs = libs.items() if isinstance(libs, dict) else ((str(n).split(".")[0], n) for n in libs)
     for alias, target in pairs:
+        if not isinstance(libs, dict) and not str(target).replace(".", "_").isidentifier():
+            # The name of a package to install, as some playbooks list them; code imports it itself.
+            continue
         if isinstance(target, dict):
             module = importlib.import_module(str(target["from"]))
             space[alias] = getattr(module, str(target["import"]))

@@ -59,7 +59,6 @@ def test_main_takes_its_arguments_from_input_then_context(runtime: Runtime):
             input: {n: 1}
             code: |
               def main(n, m, start, execution_id):
-                  # these come from the context
                   return [n, m, start["n"], execution_id.isdigit()]
     """).completed()
     assert ended["code"] == [1, 4, 3, True]

@@ -98,6 +98,7 @@ def test_libs_are_imported_first():
     libs = {"m": "math", "J": {"from": "json", "import": "JSONDecoder"}}
     assert run("result = [m.floor(2.5), J.__name__]", libs=libs) == [2, "JSONDecoder"]
     assert run("result = math.floor(2.5)", libs=["math"]) == 2
+    assert run("result = 1", libs=["psycopg2-binary", "math"]) == 1
 
 
 def test_auth_is_a_mapping():
