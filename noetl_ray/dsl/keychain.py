@@ -24,6 +24,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
 _NEEDED = {"static": ("map",), "bearer": ("token",), "oauth2": ("endpoint",)}
 _SETS = frozenset({"set", "set_ctx", "set_iter"})
 _DECIDED = _SETS | {"when", "next", "vars"}
+_SECRET = re.compile(r"(password|passwd|secret|token|api_?key|private_key)$", re.IGNORECASE)
 _UNREADABLE = frozenset({"ctx", "steps", "iter", "output", "outcome", "_prev", "results"})
 
 
@@ -80,6 +81,7 @@ def _entry(
     if kind is None:
         return None
     _check_needed(shape, item, path, kind)
+    _check_literals(shape, item, path)
     own = {"name", "kind"} if item.get("kind") is not None else {"name", "type"}
     config = {key: node.data() for key, node in item.value.items() if key not in own}
     return KeychainEntry(name=name, kind=kind, config=config, at=place(item))
@@ -114,6 +116,16 @@ def _check_needed(shape: Shape, item: Node, path: str, kind: str) -> None:
         shape.findings.error(item, path, message)
     for key in ("map", "headers"):
         shape.mapping(item.get(key), f"{path}.{key}")
+
+
+def _check_literals(shape: Shape, item: Node, path: str) -> None:
+    """Warn about a secret that is written out: whoever reads the catalog reads it."""
+    for text, where in _texts(item, path):
+        field = where.rsplit(".", 1)[-1]
+        if _SECRET.search(field) and text.value.strip() and "{{" not in text.value:
+            message = f"'{field}' stands in the playbook for everybody to read"
+            hint = "store it with 'noetl-ray credential add' and use kind: credential"
+            shape.findings.warning(text, where, message, hint)
 
 
 def _check_reads(shape: Shape, item: Node, path: str, name: str, earlier: Collection[str]) -> None:

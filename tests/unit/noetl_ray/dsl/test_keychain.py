@@ -29,7 +29,7 @@ keychain:
     kind: oauth2
     endpoint: "{{ workload.auth_url }}"
     data: {client_id: "{{ keychain.app.client_id }}"}
-  - {name: old, type: bearer, token: t}
+  - {name: old, type: bearer, token: '{{ x }}'}
 """
         + FLOW
     )
@@ -38,7 +38,7 @@ keychain:
         ("token", "oauth2"),
         ("old", "bearer"),
     ]
-    assert playbook.keychain[2].config == {"token": "t"}
+    assert playbook.keychain[2].config == {"token": "{{ x }}"}
     assert playbook.keychain[1].at.line == 7
 
 
@@ -61,7 +61,7 @@ keychain:
             ],
         ),
         (
-            "{name: a, kind: barer, token: t}",
+            "{name: a, kind: barer, token: '{{ x }}'}",
             ["error 4:28 keychain[0].kind: unknown keychain kind 'barer' (did you mean 'bearer'?)"],
         ),
         (
@@ -89,16 +89,16 @@ keychain:
             ["error 4:41 keychain[0].map: 'map' must be a mapping"],
         ),
         (
-            "{name: a, kind: bearer, token: t, endpont: u}",
+            "{name: a, kind: bearer, token: '{{ x }}', endpont: u}",
             [
-                "warning 4:46 keychain[0].endpont: a keychain entry has no key 'endpont' "
+                "warning 4:54 keychain[0].endpont: a keychain entry has no key 'endpont' "
                 "(did you mean 'endpoint'?)"
             ],
         ),
         (
-            "{name: a, kind: bearer, token: t}, {name: a, kind: bearer, token: u}",
+            "{name: a, kind: bearer, token: '{{ x }}'}, {name: a, kind: bearer, token: '{{ x }}'}",
             [
-                "error 4:54 keychain[1].name: the keychain entry 'a' is defined twice "
+                "error 4:62 keychain[1].name: the keychain entry 'a' is defined twice "
                 "(first in line 4)"
             ],
         ),
@@ -110,6 +110,21 @@ keychain:
             '{name: a, kind: bearer, token: "{{ keychain.b.t }}"}, {name: b, kind: '
             "static, map: {t: 1}}",
             ["error 4:43 keychain[0].token: 'a' reads 'b', which is no entry before it"],
+        ),
+        (
+            "{name: a, kind: bearer, token: t0k}",
+            [
+                "warning 4:43 keychain[0].token: 'token' stands in the playbook for everybody to "
+                "read (store it with 'noetl-ray credential add' and use kind: credential)"
+            ],
+        ),
+        (
+            "{name: a, kind: static, map: {db_password: p, url: u}}",
+            [
+                "warning 4:55 keychain[0].map.db_password: 'db_password' stands in the playbook "
+                "for everybody to read (store it with 'noetl-ray credential add' and use kind: "
+                "credential)"
+            ],
         ),
         (
             '{name: a, kind: bearer, token: "{{ ctx.t }}"}',

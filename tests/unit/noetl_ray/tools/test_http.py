@@ -228,8 +228,10 @@ async def test_secrets_stay_with_the_host_they_are_for(tool, bench, url):
     other = url.replace("127.0.0.1", "localhost") + "/echo"
     for target, expected in ((other, None), ("/echo", "k1")):
         config = {"url": url + "/away", "params": {"to": target}, "auth": "key"}
+        config["headers"] = {"X-Of-Mine": "k1", "Accept": "application/json"}
         seen = (await tool.run(config, bench.context())).data["data"]["headers"]
-        assert seen.get("x-token") == expected
+        assert (seen.get("x-token"), seen.get("x-of-mine")) == (expected, expected)
+        assert seen["accept"] == "application/json"
 
 
 @pytest.mark.asyncio
