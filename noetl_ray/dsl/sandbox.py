@@ -171,7 +171,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if __obj is _range:
             return _range(budget, *args)
         if isinstance(__obj, Undefined):
-            msg = f"{__obj._undefined_message}, so it cannot be called"
+            # A key that is no text is shown by its type's name for itself, which tells of insides.
+            plain = isinstance(__obj._undefined_name, str | int | float | None)
+            what = __obj._undefined_message if plain else "there is no such element"
+            msg = f"{what}, so it cannot be called"
             raise SecurityError(msg)
         if not __self.is_safe_callable(__obj):
             msg = "this value cannot be called in a template"

@@ -143,7 +143,9 @@ class GatewayKit:
         """Bring the read model up to the log's end, and add printed lines."""
         records = [r async for r in self.log.read("noetl.>", from_position=self._position + 1)]
         made = project_records(records, self._states)
-        self._states |= {key: made.states[key] for key in executions_of(records)}
+        self._states |= {
+            key: made.states[key] for key in executions_of(records) if key in made.states
+        }
         executions, projections = made.execution_rows(updated_at=SAMPLE_TIME, lag_ms=0)
         end = records[-1].position if records else self._position
         mark = Checkpoint(
