@@ -94,16 +94,18 @@ class HistoryWriter:
         return await self.finish(execution_id, await self.complete(execution_id))
 
     async def loop_item(self, execution_id: int, frame: int, index: int) -> int:
-        """One row of a loop, on its frame's own subject."""
+        """One row of a loop, on the subject of the open command: others are not folded."""
+        command_id = f"{execution_id}:start:1"
         event = self._event(
             execution_id,
             EventType.LOOP_ITEM,
-            AggregateType.FRAME,
+            AggregateType.COMMAND,
             {"step": "loop", "index": index},
             frame_id=f"f{frame}",
+            command_id=command_id,
         )
-        control = control_subject(self.shard, self.scope, execution_id)
-        return await self._append(control.replace("control", f"frame-{frame}"), event)
+        subject = command_subject(self.shard, self.scope, execution_id, command_id)
+        return await self._append(subject, event)
 
     async def register(self, path: str, version: int) -> int:
         """A playbook enters the catalog."""
