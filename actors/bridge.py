@@ -18,6 +18,7 @@ import ray
 from ray import exceptions
 
 from actors.bridge_task import Order, run_request
+from actors.options import HOSTS_POOL, POOL_LABEL
 from noetl_ray.errors import ToolError
 from noetl_ray.tools.python_process import (
     MemoryExceededError,
@@ -27,7 +28,7 @@ from noetl_ray.tools.python_process import (
 from noetl_ray.tools.python_remote import said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from noetl_ray.tools.python_remote import Wish
 
@@ -95,7 +96,8 @@ class RayPython:
             in_working_dir="working_dir" in wish.runtime_env,
         )
         try:
-            return self._remote.options(**task_options(wish, name)).remote(request, order)
+            options = task_options(wish, name, pooled=task_nodes()[1])
+            return self._remote.options(**options).remote(request, order)
         except (ValueError, TypeError) as error:
             # Ray checks some of it while it takes the task.
             msg = f"Ray refuses the task: {_cut(error)}"
@@ -107,7 +109,7 @@ class RayPython:
         unmet_since: float | None = None
         try:
             while not (await asyncio.wait({first}, timeout=LOOK_S))[0]:
-                nodes = await asyncio.to_thread(node_totals)
+                nodes, _ = await asyncio.to_thread(task_nodes)
                 if any(fits(wish, node) for node in nodes):
                     unmet_since = None
                     continue
@@ -130,8 +132,8 @@ class RayPython:
                 log(stream, line)
 
 
-def task_options(wish: Wish, name: str) -> dict[str, Any]:
-    """Ray's options for a wish."""
+def task_options(wish: Wish, name: str, *, pooled: bool) -> dict[str, Any]:
+    """Ray's options for a wish; ``pooled`` keeps it off the nodes that are kept for hosts."""
     options: dict[str, Any] = {
         "name": f"noetl/{name}",
         "num_cpus": wish.num_cpus,
@@ -140,6 +142,8 @@ def task_options(wish: Wish, name: str) -> dict[str, Any]:
         "num_returns": "streaming",
         "_generator_backpressure_num_objects": ITEMS_AHEAD_MAX,
     }
+    if pooled:
+        options["label_selector"] = {POOL_LABEL: f"!{HOSTS_POOL}"}
     if wish.memory_bytes:
         options["memory"] = wish.memory_bytes
     if wish.custom:
@@ -149,10 +153,25 @@ def task_options(wish: Wish, name: str) -> dict[str, Any]:
     return options
 
 
-def node_totals() -> list[dict[str, float]]:
-    """What every living node has in all, taken or not."""
+def task_nodes() -> tuple[list[dict[str, float]], bool]:
+    """What every living node that runs tasks has in all, and whether others are kept for hosts."""
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return [dict(node["Resources"]) for node in nodes if node["Alive"]]
+    return split_nodes(node for node in nodes if node["Alive"])
+
+
+def split_nodes(nodes: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, float]], bool]:
+    """Nodes as Ray lists them: what those for tasks have, and whether there are any for hosts.
+
+    Hosts take no CPUs, so to Ray their nodes look idle; user code there would starve conductors.
+    """
+    totals: list[dict[str, float]] = []
+    kept = False
+    for node in nodes:
+        if (node.get("Labels") or {}).get(POOL_LABEL) == HOSTS_POOL:
+            kept = True
+        else:
+            totals.append(dict(node["Resources"]))
+    return totals, kept
 
 
 def fits(wish: Wish, node: Mapping[str, float]) -> bool:

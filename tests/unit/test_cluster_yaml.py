@@ -180,3 +180,12 @@ def test_the_files_it_mounts_come_from_here_or_are_explained(config, text):
     for source in config["file_mounts"].values():
         made_before = source in text.partition("cluster_name:")[0] or source.startswith("dist/")
         assert made_before or (ROOT / source).is_file(), source
+
+
+def test_tasks_that_ask_for_resources_find_nodes_that_are_not_kept_for_hosts(config):
+    others = [
+        node_type
+        for name, node_type in config["available_node_types"].items()
+        if name != config["head_node_type"] and node_type["labels"][POOL_LABEL] != HOSTS_POOL
+    ]
+    assert sum(node_type["max_workers"] for node_type in others) > 0

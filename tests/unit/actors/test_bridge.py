@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ray import exceptions
 
-from actors.bridge import failure, fits, infeasible, task_options
+from actors.bridge import failure, fits, infeasible, split_nodes, task_options
 from noetl_ray.tools.python_remote import Wish
 
 
@@ -17,15 +17,25 @@ def test_a_wish_becomes_options_and_ray_retries_nothing():
         custom={"licence": 1},
         runtime_env={"env_vars": {"A": "1"}},
     )
-    options = task_options(wish, "7/s/t/1")
+    options = task_options(wish, "7/s/t/1", pooled=False)
     assert options["name"] == "noetl/7/s/t/1"
     assert options["max_retries"] == 0
     assert (options["num_cpus"], options["num_gpus"], options["memory"]) == (2, 0.5, 1000)
     assert options["resources"] == {"licence": 1}
     assert options["runtime_env"] == {"env_vars": {"A": "1"}}
-    bare = task_options(Wish(), "n")
+    bare = task_options(Wish(), "n", pooled=False)
     assert bare["num_cpus"] == 1
-    assert not {"memory", "resources", "runtime_env"} & set(bare)
+    assert not {"label_selector", "memory", "resources", "runtime_env"} & set(bare)
+
+
+def test_nodes_kept_for_hosts_run_no_tasks():
+    hosts = {"Labels": {"noetl.io/pool": "hosts"}, "Resources": {"CPU": 8.0}}
+    batch = {"Labels": {"noetl.io/pool": "batch"}, "Resources": {"CPU": 2.0}}
+    bare = {"Labels": None, "Resources": {"CPU": 1.0}}
+    assert split_nodes([batch, bare]) == ([{"CPU": 2.0}, {"CPU": 1.0}], False)
+    assert split_nodes([hosts, batch]) == ([{"CPU": 2.0}], True)
+    selector = task_options(Wish(), "n", pooled=True)["label_selector"]
+    assert selector == {"noetl.io/pool": "!hosts"}
 
 
 @pytest.mark.parametrize(
