@@ -10,9 +10,11 @@ import asyncio
 import contextlib
 import sys
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from actors.barrier import BarrierBook
 from actors.command_run import WorkerIdentity, WorkerPorts
 from actors.conductor import Conductor
 from actors.contexts import ContextStore
@@ -23,6 +25,7 @@ from actors.materializer import Materializer
 from actors.programs import Programs
 from actors.projector import Projector
 from actors.role import Role, run_role
+from actors.tiers import open_tiers, tell_counts
 from actors.worker import Worker
 from noetl_ray.clock import SystemClock
 from noetl_ray.config.environ import environ, node_id
@@ -34,7 +37,7 @@ from noetl_ray.hints.nats import NatsHints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.locator.keys import Placement
 from noetl_ray.locator.resource import role_locator
-from noetl_ray.payloads.fsspec_store import FsspecStore
+from noetl_ray.payloads.opening import open_objects
 from noetl_ray.payloads.port import ObjectStore
 from noetl_ray.readmodel.postgres_queries import PostgresQueries
 from noetl_ray.readmodel.postgres_store import PostgresProjectionStore
@@ -51,7 +54,7 @@ from noetl_ray.wal.tasklog_jetstream import JetStreamTaskLog
 from placement.offer import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from noetl_ray.config.settings import Settings
     from noetl_ray.tools.python_remote import RemotePython
@@ -85,11 +88,16 @@ class HostRuntime:
     """The roles of one host, opened and ready to run."""
 
     def __init__(
-        self, roles: Sequence[Role], stack: contextlib.AsyncExitStack, generator: GeneratorLease
+        self,
+        roles: Sequence[Role],
+        stack: contextlib.AsyncExitStack,
+        generator: GeneratorLease,
+        telling: Callable[[asyncio.Event], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._roles = tuple(roles)
         self._stack = stack
         self._generator = generator
+        self._telling = telling
 
     @property
     def gateway_url(self) -> str | None:
@@ -104,6 +112,8 @@ class HostRuntime:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._watch_generator(stopping))
+                if self._telling is not None:
+                    group.create_task(self._telling(stopping))
                 for role in self._roles:
                     group.create_task(run_role(role, stopping))
         finally:
@@ -151,12 +161,15 @@ async def open_host(
     except BaseException:
         await stack.aclose()
         raise
-    return HostRuntime(made, stack, ports.generator)
-
-
-def objects_url(settings: Settings) -> str:
-    """Where objects lie when no store is configured: a folder of the data directory."""
-    return (Path(settings.data_dir).resolve() / "objects").as_uri()
+    assert ports.results.tiers is not None
+    telling = partial(
+        tell_counts,
+        ports.results.tiers,
+        ports.hints,
+        source=f"{host_name}/{incarnation[:8]}",
+        node=node_id(settings),
+    )
+    return HostRuntime(made, stack, ports.generator, lambda stopping: telling(stopping=stopping))
 
 
 async def _open_ports(
@@ -180,13 +193,7 @@ async def _open_ports(
     stack.push_async_callback(generator.close)
     hints = NatsHints(connection)
     stack.push_async_callback(hints.close)
-    payloads = settings.payload_store
-    objects = FsspecStore.open(
-        payloads.url or objects_url(settings),
-        endpoint_url=payloads.endpoint_url,
-        access_key=payloads.access_key,
-        secret_key=payloads.secret_key,
-    )
+    objects = open_objects(settings, clock)
     stack.push_async_callback(objects.close)
     placement = Placement(
         env=runtime.environment,
@@ -200,6 +207,7 @@ async def _open_ports(
         context_max_bytes=settings.results.context_max_bytes,
         extracted_max_bytes=settings.results.extracted_max_bytes,
         producer_stage=settings.results.producer_stage,
+        tiers=open_tiers(settings, clock),
     )
     sealer = Sealer(load_key(settings.credentials, Path(settings.data_dir)))
     credentials = await NatsCredentials.open(store.url, store.token or None, sealer)
@@ -374,6 +382,7 @@ def _worker(
             ids=ports.ids,
             clock=ports.clock,
             env=ports.env,
+            barriers=BarrierBook(on=runtime.side_effect_barrier),
         ),
         lease_ms=runtime.worker_lease_ms,
         announce_ms=runtime.announce_ms,

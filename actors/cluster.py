@@ -29,6 +29,7 @@ from actors.options import (
     actor_options,
     wanted_hosts,
 )
+from actors.plasma import stop_caches
 from noetl_ray.config.convert import from_dict, to_dict
 from noetl_ray.errors import InternalError, NoetlError, UsageError
 
@@ -135,6 +136,7 @@ def stop_hosts(settings: Settings, *, deadline_s: float = STOP_S) -> list[str]:
             seen.update(names)
             # A host that was restarting could not be told, and may have remade one in between.
             empty_looks = 0 if names else empty_looks + 1
+        stop_caches(settings.ray.namespace)
     return sorted(seen)
 
 

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from actors.barrier import Barrier, BarrierBook
+from actors.collections import CollectionReader
 from actors.command_keychain import command_keychain
 from actors.completion import completion, within_limits
 from actors.contexts import ContextStore
@@ -39,7 +41,7 @@ from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import scope_of
 from noetl_ray.tools.keychain import Keychain, KeychainCache
 from noetl_ray.tools.outcome import PipelineOutcome
-from noetl_ray.tools.pipeline import Pipeline
+from noetl_ray.tools.pipeline import Adopt, Pipeline
 from noetl_ray.tools.port import ToolContext
 from noetl_ray.tools.registry import ToolRegistry
 from noetl_ray.wal.port import Log
@@ -56,6 +58,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 STORE_TRIES = 30
+EARLIER_HOLDERS_MAX = 4
+"""Holders whose results the barrier looks for; older ones are in the log or count as doubt."""
+SUCCESS, FAILURE = 1, 2
+"""Versions of a command's result."""
 
 T = TypeVar("T")
 
@@ -88,6 +94,12 @@ class WorkerPorts:
     clock: Clock
     env: Mapping[str, str]
     keychains: KeychainCache = field(default_factory=KeychainCache)
+    barriers: BarrierBook = field(default_factory=BarrierBook)
+    collections: CollectionReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Let all frames of the worker share what it read of collections."""
+        object.__setattr__(self, "collections", CollectionReader(self.contexts))
 
 
 class CommandRun:
@@ -111,6 +123,7 @@ class CommandRun:
         self._scope = scope_of(issued.tenant_id, issued.organization_id)
         self._secrets: set[str] = set()
         self._shown_secrets: set[str] = set()
+        self._redacting = 0, Redactor(())
         self._step: str = issued.payload["step"]
         self._visit: int = issued.payload["visit"]
         self._iteration: dict[str, Any] | None = issued.payload.get("iteration")
@@ -148,7 +161,8 @@ class CommandRun:
             raise
         outcome = within_limits(outcome)
         value = self._redactor().value(to_jsonable(outcome.value))
-        name = self._name(None, self._offer.attempt)
+        # A failure's body lies beside, so that whatever lies at version 1 was a success (SEB-5).
+        name = self._name(None, self._offer.attempt, SUCCESS if outcome.ok else FAILURE)
         result = await self._persist(name, value, self._storage, ok=outcome.ok)
         if outcome.set or outcome.objects:
             # They lie in the log, so not even another name lets a secret of the result in.
@@ -197,8 +211,19 @@ class CommandRun:
             prepare=keychain.prepare,
             record=self._records.write,
             progress=progress,
+            adopt=self._adopt(len(step.tasks) == 1),
         )
         return await pipeline.run()
+
+    def _adopt(self, single: bool) -> Adopt | None:
+        """The barrier; a first holder has none (P19)."""
+        book, last = self._p.barriers, self._offer.attempt - 1
+        if not book.on or last < 1:
+            return None
+        attempts = range(last, max(last - EARLIER_HOLDERS_MAX, 0), -1)
+        earlier = [self._name(None, attempt, SUCCESS) for attempt in attempts]
+        barrier = Barrier(self._p.results, book, scope=self._scope, earlier=earlier, single=single)
+        return barrier.adopt
 
     def _names(
         self,
@@ -228,7 +253,10 @@ class CommandRun:
         """Where an earlier holder's pipeline stood; a first dispatch asks nobody (P19)."""
         if not self._offer.recorded:
             return None
-        return (await self._records.read(self._offer.recorded))[1]
+        event, progress = await self._records.read(self._offer.recorded)
+        if self._offer.attempt > 1:
+            self._p.barriers.note("skipped", event.payload.get("kind", "task"))
+        return progress
 
     async def _load(self) -> tuple[Program, dict[str, Any], dict[str, Any]]:
         """The playbook and the values the command's templates read."""
@@ -269,26 +297,42 @@ class CommandRun:
         names: Mapping[str, Any],
     ) -> ToolContext:
         await self._lease.ensure()
-        wanted = code_reads(task.config) if task.kind == "python" else frozenset()
+        key = f"{self._offer.issued.command_id}/{task.label}/{turn}"
+        return self._tool_context(task, attempt, timeout_s, names, key, self._loop_names)
+
+    def _tool_context(
+        self,
+        task: Task,
+        attempt: int,
+        timeout_s: float | None,
+        names: Mapping[str, Any],
+        idempotency_key: str,
+        iteration: Mapping[str, Any],
+    ) -> ToolContext:
+        shown = dict(iteration)
+        if task.kind == "python":
+            shown |= plain_names(names, code_reads(task.config))
         return ToolContext(
             execution_id=self._offer.issued.execution_id,
             step=self._step,
             task=task.label,
             attempt=attempt,
-            idempotency_key=f"{self._offer.issued.command_id}/{task.label}/{turn}",
+            idempotency_key=idempotency_key,
             timeout_s=timeout_s,
             credential=self._credential,
             log=self._logbook.writer(task.label, attempt),
             artifacts=self._artifacts,
             still_ours=self._lease.ensure,
             conceal=self._secrets.add,
-            names={**self._loop_names, **plain_names(names, wanted)},
+            names=shown,
         )
 
     async def _credential(self, name: str) -> Credential:
         entry = await self._keychain.credential(name) if self._keychain else None
-        if entry is not None:
-            return entry
+        return entry if entry is not None else await self._from_store(name)
+
+    async def _from_store(self, name: str) -> Credential:
+        """A credential of the store; what it holds is never shown from then on."""
         credential = await self._p.credentials.get(self._scope, name)
         for key, value in credential.data.items():
             if isinstance(value, str) and is_secret_field(key):
@@ -296,7 +340,12 @@ class CommandRun:
         return credential
 
     def _redactor(self) -> Redactor:
-        return Redactor(self._secrets)
+        known, made = self._redacting
+        if known != len(self._secrets):
+            # Secrets are only ever added.
+            made = Redactor(self._secrets)
+            self._redacting = len(self._secrets), made
+        return made
 
     def _shown(self) -> Redactor:
         """For errors and prints; a result may pass a token on that the workload gave (P28)."""

@@ -231,7 +231,7 @@ class Conductor:
                 decision = await self._deciding.decide(state)
                 if decision is None:
                     return
-                record = await self._deciding.externalize(state, decision.record)
+                record = await self._deciding.externalize(state, decision)
                 subject = control_subject(state.shard, state.scope, execution_id)
                 position = await self._p.log.append(
                     subject, record, expected_version=state.control_version

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from actors.collections import put_collection
 from actors.contexts import ContextStore
 from actors.programs import Programs
 from noetl_ray.clock import Clock
@@ -153,12 +154,20 @@ class Deciding:
             self._workloads[state.execution_id] = known
         return known
 
-    async def externalize(self, state: ExecutionState, record: Record) -> Record:
+    async def externalize(self, state: ExecutionState, decision: Decision) -> Record:
         """Move contexts that are large or hold a secret out of the log (P6, P24, SEC-1)."""
+        record = decision.record
         events = list(record.events)
         changed = False
         inline = 0
         for index, event in enumerate(events):
+            if event.event_type is EventType.STAGE_OPENED:
+                items = decision.collections.get(event.stage_id or "")
+                if items is not None:
+                    ref = await put_collection(self._p.contexts, state.scope, items)
+                    events[index] = seal(msgspec.structs.replace(event, payload_ref=ref))
+                    changed = True
+                continue
             if event.event_type is EventType.STEP_EXIT and has_credentials(event.payload):
                 events[index] = _without_secrets(event)
                 changed = True

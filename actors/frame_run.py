@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,30 +18,37 @@ import msgspec
 
 from actors.command_run import CommandRun
 from actors.completion import bounded, within_limits
-from actors.frame_rows import FrameRows
+from actors.frame_rows import FrameRows, Kept
+from actors.holding import subject_of
 from actors.stamp import object_events
 from noetl_ray.dsl.model import Task
 from noetl_ray.engine.frames import FRAMES_MAX, FramePolicy, frame_ordinal, next_max_rows
 from noetl_ray.engine.loops import iteration_names
-from noetl_ray.errors import LogError, NoetlError, ToolError
+from noetl_ray.errors import LogError, LogUnavailableError, NoetlError, ToolError
 from noetl_ray.events.canonical import canonical_json, sha256_hex, to_jsonable
 from noetl_ray.events.types import EventType
 from noetl_ray.locator.result import ResultName, frame_coordinate, step_coordinate
-from noetl_ray.results.redact import mask, secret_values
+from noetl_ray.results.redact import has_credentials, mask, secret_values
+from noetl_ray.tools.meter import TaskMeter
 from noetl_ray.tools.pipeline import Pipeline
 from noetl_ray.tools.port import ToolContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from noetl_ray.credentials.port import Credential
     from noetl_ray.dsl.model import Step
     from noetl_ray.engine.names import Names
+    from noetl_ray.events.envelope import Event
     from noetl_ray.tools.business_object import BusinessObject
     from noetl_ray.tools.cursor import Claimed, Row
     from noetl_ray.tools.keychain import Keychain
     from noetl_ray.tools.outcome import PipelineOutcome
     from noetl_ray.tools.pipeline import ContextFactory
 
+_log = logging.getLogger(__name__)
+
+LOG_RETRY_S = 0.5
 ERRORS_KEPT = 5
 """Failed rows whose error is recorded with the frame; the others are counted."""
 OBJECTS_MAX = 200
@@ -62,7 +70,8 @@ class FrameRun(CommandRun):
         self._set: dict[str, Any] = {}
         self._objects: list[BusinessObject] = []
         self._errors: list[dict[str, Any]] = []
-        self._runs = 0
+        self._meter = TaskMeter()
+        self._credentials: dict[str, Credential] = {}
         self._base |= {"slot": payload["slot"], "frame_index": payload["frame_index"]}
         try:
             end = await self._guarded()
@@ -119,7 +128,8 @@ class FrameRun(CommandRun):
             "bytes": claimed.size_bytes,
             "claim_ms": round(claim_s * 1000, 3),
             "work_ms": round((seconds - claim_s) * 1000, 3),
-            "task_runs": self._runs,
+            "row_concurrency": self._policy.row_concurrency,
+            **self._meter.told(),
         }
         end = self._base | {
             "attempt": self._offer.attempt,
@@ -157,6 +167,8 @@ class FrameRun(CommandRun):
             self._p.clock,
             name=self._rows_name,
             started=self._started,
+            starts=self._starts,
+            may_log=self._may_log,
             may_act=self._may_act,
             patiently=self._patiently,
         )
@@ -180,20 +192,39 @@ class FrameRun(CommandRun):
             frame=frame_coordinate(self._visit, ordinal),
         )
 
-    async def _started(self, rows: list[Row]) -> None:
-        ref = {
-            "uri": self._rows_name(self._offer.attempt).uri,
-            "rows": len(rows),
-            "media_type": "application/json",
-        }
-        told = {
+    async def _started(self, kept: Kept, attempt: int) -> None:
+        told: dict[str, Any] = {
             "attempt": self._offer.attempt,
             "worker_id": self._me.worker_id,
-            "row_count": len(rows),
-            "rows_ref": ref,
+            "row_count": len(kept["rows"]),
             "lease_until_ms": self._lease_until(),
         }
+        if attempt == 0:
+            told["claim"] = kept
+        else:
+            told["rows_ref"] = {
+                "uri": self._rows_name(attempt).uri,
+                "rows": len(kept["rows"]),
+                "media_type": "application/json",
+            }
         await self._say((EventType.FRAME_STARTED, self._base | told))
+
+    async def _starts(self) -> list[Event]:
+        """Starts of this frame that earlier holders recorded, and where they say rows lie."""
+        while True:
+            try:
+                return [
+                    event
+                    async for recorded in self._p.log.read(subject_of(self._offer))
+                    for event in recorded.record.events
+                    if event.event_type is EventType.FRAME_STARTED
+                ]
+            except LogUnavailableError as error:
+                _log.warning("%s waits: %s", self._offer.issued.command_id, error)
+                await self._p.clock.sleep(LOG_RETRY_S)
+
+    def _may_log(self, rows: Any) -> bool:
+        return not has_credentials(rows) and self._shown().value(rows) == rows
 
     # Work
 
@@ -221,6 +252,7 @@ class FrameRun(CommandRun):
                 context_for=self._row_context(key, given),
                 iteration=given,
                 prepare=keychain.prepare,
+                meter=self._meter,
             )
             return self._note(within_limits(await pipeline.run()), index)
 
@@ -248,7 +280,6 @@ class FrameRun(CommandRun):
 
     def _note(self, outcome: PipelineOutcome, index: int) -> bool:
         """Take along what a row leaves behind."""
-        self._runs += outcome.runs
         if outcome.set or outcome.objects:
             # They lie in the log, so not even another name lets a secret of the result in.
             self._shown_secrets |= secret_values(to_jsonable(outcome.value))
@@ -269,14 +300,17 @@ class FrameRun(CommandRun):
             task: Task, attempt: int, turn: int, timeout_s: float | None, names: Mapping[str, Any]
         ) -> ToolContext:
             await self._may_act()
-            context = await self._context_for(task, attempt, turn, timeout_s, names)
-            return replace(
-                context,
-                idempotency_key=f"{self._offer.issued.frame_id}/{key}/{task.label}/{turn}",
-                names=context.names | given,
-            )
+            call = f"{self._offer.issued.frame_id}/{key}/{task.label}/{turn}"
+            return self._tool_context(task, attempt, timeout_s, names, call, given)
 
         return context_for
+
+    async def _from_store(self, name: str) -> Credential:
+        """Asked for once a frame: its rows would ask the store for the same again and again."""
+        kept = self._credentials.get(name)
+        if kept is None:
+            kept = self._credentials[name] = await super()._from_store(name)
+        return kept
 
     # The frame's subject
 

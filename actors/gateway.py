@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import uvicorn
 
 from noetl_ray.errors import ConfigError, InternalError
-from noetl_ray.hints.port import ENDED
+from noetl_ray.hints.port import ENDED, TIER_COUNTS
 from noetl_ray.submit import SubmitPorts
 from noetl_ray.web import GatewayDeps, create_app
 
@@ -134,7 +134,7 @@ class Gateway:
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self._port = 0
-        self._stop_listening: Callable[[], Awaitable[None]] | None = None
+        self._stop_listening: list[Callable[[], Awaitable[None]]] = []
 
     @property
     def url(self) -> str | None:
@@ -174,8 +174,12 @@ class Gateway:
                     msg = "the HTTP server ended while it was starting"
                     raise InternalError(msg)
                 await asyncio.sleep(0.01)
-        if self._deps.hints is not None:
-            self._stop_listening = await self._deps.hints.listen(ENDED, self._on_ended)
+        hints = self._deps.hints
+        if hints is not None:
+            self._stop_listening = [
+                await hints.listen(ENDED, self._on_ended),
+                await hints.listen(TIER_COUNTS, self._on_tier_counts),
+            ]
 
     async def step(self) -> None:
         """Wait; a server that ended by itself ends the role."""
@@ -192,8 +196,8 @@ class Gateway:
         """Finish what is being answered, then close."""
         server, serving = self._server, self._serving
         self._server, self._serving = None, None
-        if self._stop_listening is not None:
-            await self._stop_listening()
+        for stop_listening in self._stop_listening:
+            await stop_listening()
         if server is None or serving is None:
             return
         server.should_exit = True
@@ -214,6 +218,9 @@ class Gateway:
     async def _on_ended(self, _subject: str, _data: bytes) -> None:
         if self._app is not None:
             self._app.state.waiters.nudge()
+
+    def _on_tier_counts(self, _subject: str, data: bytes) -> None:
+        self._deps.tiers.hear(data)
 
     def _listen(self) -> socket.socket:
         gateway = self._deps.settings.gateway

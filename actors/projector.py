@@ -22,6 +22,7 @@ from noetl_ray.readmodel.projecting import (
     decode_state,
     executions_of,
     project_records,
+    shard_consumer,
     shard_of,
 )
 from noetl_ray.readmodel.records import (
@@ -169,7 +170,7 @@ class Projector:
         }
 
     async def _open(self) -> None:
-        consumers = [self.name, *(_shard_consumer(shard) for shard in sorted(self._owned))]
+        consumers = [self.name, *(shard_consumer(shard) for shard in sorted(self._owned))]
         self._marks = {name: await self._store.position(name) for name in consumers}
         newest = await self._log.last_position()
         if max(self._marks.values()) > newest:
@@ -179,7 +180,7 @@ class Projector:
                 "it was made from another log; drop the schema and let it be rebuilt"
             )
             raise StoreError(msg)
-        first = min(self._marks[_shard_consumer(shard)] for shard in self._owned) + 1
+        first = min(self._marks[shard_consumer(shard)] for shard in self._owned) + 1
         filters = [shard_filter(shard) for shard in sorted(self._owned) if shard != SYSTEM_SHARD]
         if SYSTEM_SHARD in self._owned:
             filters.append(f"{SYSTEM_ROOT}.>")
@@ -262,7 +263,7 @@ class Projector:
             self._counts["unowned"] += 1
             return False
         # One shard may be further than another when it came from another projector.
-        return recorded.position > self._marks[_shard_consumer(shard)]
+        return recorded.position > self._marks[shard_consumer(shard)]
 
     async def _load(self, keys: set[ExecutionKey]) -> dict[ExecutionKey, ExecutionState]:
         found = {key: self._states[key] for key in keys if key in self._states}
@@ -344,10 +345,6 @@ class Projector:
         await self._store.commit(ProjectionBatch(checkpoints=(mark,), lines=lines))
         self._tasklog_position = mark.position
         self._counts["log_lines"] += len(lines)
-
-
-def _shard_consumer(shard: int) -> str:
-    return "system" if shard == SYSTEM_SHARD else f"shard-{shard}"
 
 
 def _chunks(records: Sequence[Recorded]) -> Iterator[list[Recorded]]:

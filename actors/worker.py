@@ -14,6 +14,7 @@ import logging
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from actors.collection_frame import CollectionFrameRun
 from actors.command_run import CommandRun, WorkerIdentity, WorkerPorts
 from actors.frame_run import FrameRun
 from actors.holding import subject_of
@@ -150,6 +151,7 @@ class Worker:
             "running": len(self._tasks),
             "completed": self._done,
             "refused": self._refused,
+            "barrier": dict(self._p.barriers.counts),
         }
 
     def _on_offer(self, _subject: str, data: bytes) -> None:
@@ -202,8 +204,9 @@ class Worker:
             try:
                 if self._p.clock.now_ms() - offer.sent_ms > OFFER_FRESH_MS:
                     await self._check_still_ours(offer)
-                kind = FrameRun if offer.issued.stage_id else CommandRun
-                run = kind(self._me, self._p, offer, self._lease, self._nudged, advanced)
+                run = _kind_of_run(offer)(
+                    self._me, self._p, offer, self._lease, self._nudged, advanced
+                )
                 await run.run()
                 self._done += 1
             except VersionConflictError:
@@ -225,3 +228,9 @@ class Worker:
         version = last.position if last else 0
         if version != offer.version:
             raise VersionConflictError(subject_of(offer), offer.version, version)
+
+
+def _kind_of_run(offer: Offer) -> type[CommandRun]:
+    if not offer.issued.stage_id:
+        return CommandRun
+    return CollectionFrameRun if "range" in offer.issued.payload else FrameRun

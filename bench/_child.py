@@ -44,7 +44,7 @@ class Child:
         """Its process id."""
         return self._process.pid
 
-    def ask(self, question: Any = None) -> Any:
+    def ask(self, question: Any = None, within_s: float = ANSWER_S) -> Any:
         """Send a question and wait for its answer.
 
         Raises:
@@ -55,7 +55,7 @@ class Child:
         assert sink is not None
         sink.write(json.dumps(question).encode() + b"\n")
         sink.flush()
-        ready, _, _ = select.select([source], [], [], ANSWER_S)
+        ready, _, _ = select.select([source], [], [], within_s)
         line = source.readline() if ready else b""
         if not line:
             msg = f"{self._process.args!r} gave no answer"

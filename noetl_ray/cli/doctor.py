@@ -49,7 +49,7 @@ def examine(context: Context) -> list[Finding]:
     findings = [
         checks.check_python(),
         checks.check_packages(),
-        checks.check_java(),
+        checks.check_java(context.settings),
         checks.check_data_dir(context.data_dir),
         checks.check_shared_memory(settings),
         checks.check_port(settings, is_up=gateway is not None),

@@ -111,5 +111,35 @@ class CatalogCalls:
         found: list[dict[str, Any]] = answer["frames"]
         return found
 
+    async def replay(
+        self,
+        execution_id: int,
+        *,
+        position: int | None = None,
+        event_id: int | None = None,
+        time: str | None = None,
+        projection: str = "execution",
+        compare: bool = False,
+    ) -> dict[str, Any]:
+        """An execution folded anew from the log, with its six checksums.
+
+        Args:
+            execution_id: Which one.
+            position: As of this position of the log.
+            event_id: As of the record with this event.
+            time: As of this moment, UTC in ISO form.
+            projection: What of it to show.
+            compare: Hold it against the read model as it is now.
+        """
+        return await self._get(
+            "/api/replay/state",
+            execution_id=execution_id,
+            as_of_position=position,
+            as_of_event_id=event_id,
+            as_of_time=time,
+            projection=projection,
+            compare=compare or None,
+        )
+
     async def _get(self, where: str, /, **params: Any) -> dict[str, Any]:
         return await self._transport.call("GET", where, params=params)

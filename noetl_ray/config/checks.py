@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
+import re
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.config.convert import refuse
@@ -23,6 +24,7 @@ CONTEXT_MAX_BYTES_LIMIT = 524_288
 """Half of what a NATS server accepts as one message by default: a decision must fit beside it."""
 
 _MS_DAY = 86_400_000
+_SPARK_MASTER = re.compile(r"raydp|local(\[(\d+|\*)\])?|spark://[^\s/]+:\d+")
 
 RANGES: Mapping[str, tuple[int, int]] = {
     "runtime.shard_count": (1, 4_096),
@@ -41,6 +43,9 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "projection_stores.pool_max": (1, 1_000),
     "results.context_max_bytes": (256, CONTEXT_MAX_BYTES_LIMIT),
     "results.extracted_max_bytes": (256, 65_536),
+    "results.memory_cache_mb": (0, 1 << 24),
+    "results.plasma_budget_mb": (0, 1 << 24),
+    "results.disk_cache_mb": (0, 1 << 30),
     "frame_policy_defaults.max_rows": (1, 1_000_000),
     "frame_policy_defaults.max_seconds": (1, 86_400),
     "frame_policy_defaults.max_bytes": (1_024, 1 << 40),
@@ -48,11 +53,23 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "frame_policy_defaults.heartbeat_seconds": (1, 86_400),
     "frame_policy_defaults.max_attempts": (1, 1_000),
     "frame_policy_defaults.row_concurrency": (1, 10_000),
+    "frame_policy_defaults.collection_threshold": (0, 1_000_000),
+    "frame_policy_defaults.collection_max_rows": (1, 1_000_000),
     "gateway.port": (0, 65_535),
     "http.limit_wait_s": (1, 86_400),
     "ray.num_cpus": (0, 100_000),
     "ray.object_store_mb": (76, 1 << 24),  # Ray refuses to start below about 75 MB.
     "ray.task_wait_s": (0, 86_400),
+    "spark.executors": (1, 10_000),
+    "spark.executor_cores": (1, 1_024),
+    "spark.executor_memory_mb": (512, 1 << 24),
+    "spark.driver_memory_mb": (512, 1 << 24),
+    "spark.shuffle_partitions": (1, 100_000),
+    "spark.idle_stop_s": (1, 86_400),
+    "spark.start_timeout_s": (1, 3_600),
+    "lake.split_records": (1, 1_000_000),
+    "lake.compact_parts": (2, 10_000),
+    "lake.retention_days": (0, 36_500),
 }
 
 SCHEMES: Mapping[str, tuple[str, ...]] = {
@@ -60,6 +77,7 @@ SCHEMES: Mapping[str, tuple[str, ...]] = {
     "projection_stores.dsn": ("postgresql", "postgres"),
     "payload_store.url": ("file", "s3"),
     "payload_store.endpoint_url": ("http", "https"),
+    "lake.url": ("file", "s3"),
 }
 
 _NOT_EMPTY = (
@@ -96,6 +114,8 @@ def check(settings: Settings) -> None:
     _check_gateway(settings)
     _check_limits(settings)
     _check_key(settings)
+    _check_spark(settings)
+    _check_replicas(settings)
 
 
 def value_at(settings: Settings, key: str) -> Any:
@@ -177,6 +197,27 @@ def _check_limits(settings: Settings) -> None:
             refuse(f"{key}.max_in_flight", limit.max_in_flight, "must be between 0 and 100000")
         if not 0 <= limit.per_second <= 100_000:
             refuse(f"{key}.per_second", limit.per_second, "must be between 0 and 100000")
+
+
+def _check_replicas(settings: Settings) -> None:
+    seen = {"primary"}
+    for index, replica in enumerate(settings.payload_store.replicas):
+        key = f"payload_store.replicas[{index}]"
+        if not replica.name.strip() or replica.name in seen:
+            refuse(f"{key}.name", replica.name, "must be there, and only once; primary is taken")
+        seen.add(replica.name)
+        if not replica.url:
+            refuse(f"{key}.url", "", "must not be empty")
+        _check_scheme(f"{key}.url", replica.url, SCHEMES["payload_store.url"])
+        _check_scheme(
+            f"{key}.endpoint_url", replica.endpoint_url, SCHEMES["payload_store.endpoint_url"]
+        )
+
+
+def _check_spark(settings: Settings) -> None:
+    master = settings.spark.master
+    if master and not _SPARK_MASTER.fullmatch(master):
+        refuse("spark.master", master, "must be raydp, local, local[N] or spark://host:port")
 
 
 def _check_key(settings: Settings) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 HIDDEN = "<hidden>"
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
+_INDEX = re.compile(r"\[[0-9]+\]")
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -49,7 +50,14 @@ def from_dict(data: Mapping[str, Any]) -> Settings:
 
 def secret_keys() -> frozenset[str]:
     """Dotted names of all settings that must not be shown."""
-    return frozenset(key for key, item in _leaves(Settings, "") if not item.repr)
+    found = set()
+    for key, item in _leaves(Settings, ""):
+        if not item.repr:
+            found.add(key)
+        for name, inner in _items_of(key, item).items():
+            if not inner.repr:
+                found.add(name)
+    return frozenset(found)
 
 
 def known_keys() -> tuple[str, ...]:
@@ -59,7 +67,7 @@ def known_keys() -> tuple[str, ...]:
 
 def shown(key: str, value: object) -> object:
     """The value as an error may show it."""
-    if key in secret_keys():
+    if _INDEX.sub("[]", key) in secret_keys():
         return HIDDEN
     if isinstance(value, str) and "@" in value and "://" in value:
         scheme, _, rest = value.partition("://")
@@ -95,6 +103,22 @@ def _leaves(kind: type, prefix: str) -> Iterable[tuple[str, dataclasses.Field[An
             yield from _leaves(hint, f"{prefix}{item.name}.")
         else:
             yield prefix + item.name, item
+
+
+def _items_of(key: str, item: dataclasses.Field[Any]) -> dict[str, dataclasses.Field[Any]]:
+    """The fields of what a list setting holds, when those are mappings."""
+    kind = next(iter(get_args(_hints(_owner(key))[item.name])), None)
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        return {}
+    return {f"{key}[].{inner.name}": inner for inner in dataclasses.fields(kind)}
+
+
+def _owner(key: str) -> type:
+    """The dataclass that has the setting of a dotted name."""
+    kind: type = Settings
+    for name in key.split(".")[:-1]:
+        kind = _hints(kind)[name]
+    return kind
 
 
 def _plain(value: Any) -> Any:

@@ -29,6 +29,7 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
         "NOETL_ZONE": "runtime.zone",
         "NOETL_NODE_ID": "runtime.node_id",
         "NOETL_SHARD_COUNT": "runtime.shard_count",
+        "NOETL_SIDE_EFFECT_BARRIER": "runtime.side_effect_barrier",
         "NOETL_PROJECTION_BATCH_SIZE": "projection_stores.batch_size",
         "NOETL_PROJECTION_BATCH_WINDOW_MS": "projection_stores.batch_window_ms",
         "NOETL_PROJECTION_POLL_MS": "projection_stores.poll_ms",
@@ -43,6 +44,8 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
         "NOETL_GATEWAY_TOKEN": "gateway.token",
         "NOETL_CREDENTIAL_KEY": "credentials.key",
         "NOETL_CREDENTIAL_KEY_FILE": "credentials.key_file",
+        "NOETL_COMPACTOR_ENABLED": "lake.compactor_enabled",
+        "NOETL_RETENTION_DAYS": "lake.retention_days",
     }
 )
 """Environment variable to dotted setting; these win over the file."""
@@ -50,17 +53,14 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
 WITHOUT_SETTING = frozenset(
     {
         "NOETL_CHECKPOINT_INTERVAL_MS",
-        "NOETL_COMPACTOR_ENABLED",
         "NOETL_DEFAULT_STORE_TIER",
         "NOETL_RESULT_MINT_AUTHORITATIVE",
         "NOETL_RESULT_TIER_DR",
         "NOETL_RESULT_TIER_GC",
         "NOETL_RESULT_URI_ACCEPT",
-        "NOETL_RETENTION_DAYS",
         "NOETL_SHARD_HEARTBEAT_SEC",
         "NOETL_SHARD_ID",
         "NOETL_SHARD_LEASE_SEC",
-        "NOETL_SIDE_EFFECT_BARRIER",
     }
 )
 """Names of CFG-2 to CFG-4 that nothing here reads; setting one stops the start."""
@@ -71,6 +71,11 @@ _NOT_SAFE = re.compile(r"[^A-Za-z0-9_-]+")
 def environ() -> Mapping[str, str]:
     """The environment of this process, read-only."""
     return MappingProxyType(os.environ)
+
+
+def set_environ(changes: Mapping[str, str]) -> None:
+    """Change the environment of this process, for the sake of those it starts."""
+    os.environ.update(changes)
 
 
 def node_id(settings: Settings) -> str:

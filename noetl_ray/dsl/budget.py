@@ -6,6 +6,7 @@ a limit is refused before the memory or time is spent, and refused the same way 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, time, timedelta
@@ -15,7 +16,10 @@ from typing import Any
 from jinja2 import Undefined
 
 _DATA = (str, int, float, bytes, type(None), Mapping, list, tuple, Undefined)
+_SHORT = 256
 _WRITTEN = (date, time, timedelta, Decimal, range)
+_UNITS_AT_ONCE = 1_000
+"""Work that is counted together; a limit is then overrun by no more than that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,19 +103,44 @@ class Budget:
             LimitError: It is longer than a text may be.
             TypeError: It holds something that is no data, whose text would tell of this process.
         """
-        chars = 0
-        for item in self._inside(value):
-            if isinstance(item, str):
+        chars = units = 0
+        longest = self.limits.text_chars
+        stack = [value]
+        while stack:
+            item = stack.pop()
+            kind = type(item)
+            units += 1
+            # Plain data, which most is, without the questions that anything else is asked.
+            if kind is str:
                 chars += len(item)
-            elif isinstance(item, int):
-                chars += 1 + (item.bit_length() >> 2)
-            elif not isinstance(item, _DATA):
-                _check_written(item)
+                units += len(item) >> 8
+            elif kind is dict:
                 chars += 1
+                for key, inner in item.items():
+                    # Short texts are most of all data: counted here, they need no turn each.
+                    if type(key) is str and len(key) < _SHORT:
+                        chars += len(key)
+                        units += 1
+                    else:
+                        stack.append(key)
+                    if type(inner) is str and len(inner) < _SHORT:
+                        chars += len(inner)
+                        units += 1
+                    else:
+                        stack.append(inner)
+            elif kind is list:
+                chars += 1
+                stack.extend(item)
             else:
-                chars += 1
-            if chars > self.limits.text_chars:
+                chars += _chars_of(item)
+                units += len(item) >> 8 if isinstance(item, str) else 0
+                stack.extend(_parts_of(item))
+            if chars > longest:
                 self.text(chars)
+            if units > _UNITS_AT_ONCE:
+                self.spend(units)
+                units = 0
+        self.spend(units)
         return chars
 
     def each(self, values: Iterable[Any], weight: int = 1) -> Iterable[Any]:
@@ -138,12 +167,28 @@ class Budget:
             # Comparing or folding the case of a long text takes as long as the text is.
             self.spend(1 + (len(item) >> 8) if isinstance(item, str) else 1)
             yield item
-            if isinstance(item, Mapping):
-                stack.extend(item)
-                stack.extend(item.values())
-            elif isinstance(item, (list, tuple)):
-                # Iterating asks the list itself, so one that is only partly here can refuse.
-                stack.extend(iter(item))
+            stack.extend(_parts_of(item))
+
+
+def _parts_of(item: Any) -> Iterable[Any]:
+    if isinstance(item, (str, int, float, type(None))):
+        return ()
+    if isinstance(item, Mapping):
+        return itertools.chain(item, item.values())
+    if isinstance(item, (list, tuple)):
+        # Iterating asks the list itself, so one that is only partly here can refuse.
+        return iter(item)
+    return ()
+
+
+def _chars_of(item: Any) -> int:
+    if isinstance(item, str):
+        return len(item)
+    if isinstance(item, int):
+        return 1 + (item.bit_length() >> 2)
+    if not isinstance(item, _DATA):
+        _check_written(item)
+    return 1
 
 
 def _check_written(item: Any) -> None:

@@ -232,11 +232,12 @@ CONFIG: dict[str, tuple[str, ...]] = {
     "python": ("code", "code_b64", "script", "libs", "env", "resources", "runtime_env"),
     "postgres": (
         "query", "command", "queries", "commands", "cmd", "cmds", "script", "pool", "params",
-        "credential",
+        "credential", "exactly_once",
     ),
     "http": (
         "method", "url", "endpoint", "headers", "params", "json", "payload", "body", "data",
         "form", "verify", "verify_ssl", "follow_redirects", "output_select", "credential",
+        "idempotency_header",
     ),
     "noop": ("result",),
     "shell": ("cmd", "cmds", "command", "commands", "env", "shell"),

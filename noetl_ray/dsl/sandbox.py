@@ -58,6 +58,14 @@ class Missing(ChainableUndefined):
 
     __le__ = __gt__ = __ge__ = __lt__
 
+    @property
+    def _undefined_message(self) -> str:
+        # A key that is no data is shown by its type's name for itself, which tells of insides.
+        name: object = self._undefined_name
+        if isinstance(name, str | int | float | None):
+            return super()._undefined_message
+        return "there is no such element"
+
 
 class Method:
     """A reading method of a value, ready to be called from a template and good for nothing else."""
@@ -171,10 +179,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if __obj is _range:
             return _range(budget, *args)
         if isinstance(__obj, Undefined):
-            # A key that is no text is shown by its type's name for itself, which tells of insides.
-            plain = isinstance(__obj._undefined_name, str | int | float | None)
-            what = __obj._undefined_message if plain else "there is no such element"
-            msg = f"{what}, so it cannot be called"
+            msg = f"{__obj._undefined_message}, so it cannot be called"
             raise SecurityError(msg)
         if not __self.is_safe_callable(__obj):
             msg = "this value cannot be called in a template"

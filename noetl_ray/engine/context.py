@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.pycode import code_reads
 from noetl_ray.engine.names import has_template
+from noetl_ray.engine.state import MANIFEST_TIER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -111,7 +112,7 @@ def _through_workload(
 
 
 def command_context(
-    state: ExecutionState, values: Mapping[str, Any], reads: Iterable[Path]
+    state: ExecutionState, values: Mapping[str, Any], reads: Collection[Path]
 ) -> dict[str, Any]:
     """The slice of state a command takes along: ctx, workload ``values`` and step result blocks."""
     ctx: dict[str, Any] = {}
@@ -136,7 +137,24 @@ def command_context(
             steps |= _results(state, (root,))
             _take(ctx, state.ctx, ("", root))
             _take(workload, values, ("", root))
+    for name, block in steps.items():
+        if block.get("tier") == MANIFEST_TIER and _counts_only(name, reads):
+            steps[name] = _counts(block)
     return {"ctx": ctx, "workload": workload, "steps": steps}
+
+
+def _counts_only(name: str, reads: Collection[Path]) -> bool:
+    """Whether of a framed loop nothing is read but how many items it had and how they went."""
+    below = [path[1:] for path in reads if path[0] == name]
+    below += [path[2:] for path in reads if path[:2] == ("steps", name)]
+    whole = any(path == ("steps",) for path in reads)
+    return not whole and all(path and path[0] in ("stats", "count") for path in below)
+
+
+def _counts(block: Mapping[str, Any]) -> dict[str, Any]:
+    """A framed loop's result without what its items gave: that need not be fetched."""
+    body = {"stats": block["stats"], "count": block["manifest"]["total"]}
+    return {"status": block["status"], "reference": None, "tier": "inline", "body": body}
 
 
 def _take(into: dict[str, Any], source: Mapping[str, Any], path: Path) -> None:

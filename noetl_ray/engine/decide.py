@@ -17,11 +17,11 @@ from noetl_ray.engine.envelope import Output, http_block, output_value
 from noetl_ray.engine.fold import apply_control, assign_variable, consume
 from noetl_ray.engine.inputs import Decision, Inputs, Program, ResultNeededError
 from noetl_ray.engine.joins import startable
-from noetl_ray.engine.loops import iteration_of, plan_loop, result_bytes
+from noetl_ray.engine.loops import iteration_of, result_bytes
 from noetl_ray.engine.names import EventName, Names, extracted_value, whole_value
 from noetl_ray.engine.results import StepResults
 from noetl_ray.engine.routing import Routing
-from noetl_ray.engine.stages import go_on, open_stage
+from noetl_ray.engine.stages import go_on, start_loop
 from noetl_ray.engine.state import ExecutionState, running_steps, wants_decision
 from noetl_ray.errors import NotInlineError, TemplateError
 from noetl_ray.events.envelope import Event, Record, seal
@@ -55,7 +55,7 @@ def decide(state: ExecutionState, program: Program, inputs: Inputs) -> Decision 
     if not work.events:
         return None
     record = Record(events=tuple(work.events), consumed=tuple(consumed))
-    return Decision(record=record, state=work.draft)
+    return Decision(record=record, state=work.draft, collections=work.collections)
 
 
 class _Deciding:
@@ -66,6 +66,7 @@ class _Deciding:
         self.program = program
         self.inputs = inputs
         self.events: list[Event] = []
+        self.collections: dict[str, list[Any]] = {}
         self._time = iso_utc(inputs.now_ms)
         self._subject = control_subject(state.shard, state.scope, state.execution_id)
         self._prev = state.control_event_id or state.root_event_id
@@ -220,11 +221,7 @@ class _Deciding:
     def _start_loop(self, step: Step, visit: int) -> None:
         """Fix the collection of a loop, then issue what its window allows."""
         try:
-            if step.loop is not None and step.loop.mode == "cursor":
-                open_stage(self, step, visit, self._names({}))
-            else:
-                plan = plan_loop(step, self.program.templates, self._names({}))
-                self.emit(EventType.LOOP_STARTED, {"step": step.name, "visit": visit, **plan})
+            start_loop(self, step, visit, self._names({}))
         except TemplateError as error:
             self._fail(step.name, visit, error)
             return

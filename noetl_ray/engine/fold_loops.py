@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl_ray.engine.frames import FramePolicy, Slot, StageState, stage_value
-from noetl_ray.engine.state import LOOP_TIER, CommandState, LoopState
+from noetl_ray.engine.state import LOOP_TIER, MANIFEST_TIER, CommandState, LoopState
 from noetl_ray.events.types import EventType
+from noetl_ray.locator.result import ResultName, frame_coordinate, step_coordinate
 
 if TYPE_CHECKING:
     from noetl_ray.engine.state import ExecutionState
     from noetl_ray.events.envelope import Event
+
+
+RESULTS_LABEL = "results"
+"""Beside the step's name, in the names of what the ranges of its loop gave."""
 
 
 def start_loop(draft: ExecutionState, event: Event) -> None:
@@ -52,7 +57,10 @@ def end_loop(draft: ExecutionState, event: Event) -> None:
     loop = draft.loops.pop(name)
     if loop.stage is not None:
         draft.steps[name] = msgspec.structs.replace(
-            draft.steps[name], result=_stage_result(loop), error=loop.error, rows=loop.rows
+            draft.steps[name],
+            result=_stage_result(draft, event, loop),
+            error=loop.error,
+            rows=loop.rows,
         )
         return
     draft.steps[name] = msgspec.structs.replace(
@@ -70,17 +78,19 @@ def end_loop(draft: ExecutionState, event: Event) -> None:
 
 
 def open_stage(draft: ExecutionState, event: Event) -> None:
-    """A cursor loop begins: its slots are empty."""
+    """A framed loop begins: its slots are empty."""
     payload = event.payload
     draft.loops[payload["step"]] = LoopState(
         visit=payload["visit"],
-        total=0,
+        total=payload.get("total", 0),
+        items_ref=msgspec.to_builtins(event.payload_ref) if event.payload_ref else None,
         iterator=payload["iterator"],
-        window=payload["slots"],
+        window=payload.get("window", payload["slots"]),
         stage=StageState(
             stage_id=event.stage_id or "",
             policy=msgspec.convert(payload["frame_policy"], FramePolicy),
             slots=tuple(Slot() for _ in range(payload["slots"])),
+            total=payload.get("total", 0),
         ),
     )
 
@@ -104,7 +114,8 @@ def dispatch_frame(draft: ExecutionState, event: Event, position: int) -> None:
     )
     loop = draft.loops[payload["step"]]
     if loop.stage is not None:
-        stage = loop.stage.dispatched(payload["slot"], frame_id)
+        taken = payload.get("range")
+        stage = loop.stage.dispatched(payload["slot"], frame_id, taken and tuple(taken))
         draft.loops[payload["step"]] = msgspec.structs.replace(loop, stage=stage)
 
 
@@ -139,20 +150,46 @@ def frame_returned(draft: ExecutionState, event: Event) -> None:
         loop,
         stage=stage,
         done=stage.processed,
-        failed=stage.frames_failed,
+        failed=stage.frames_failed + (stage.failed if stage.total else 0),
         rows=stage.processed,
-        error=loop.error or (None if ok else payload.get("error")),
+        error=loop.error or payload.get("error"),
     )
 
 
-def _stage_result(loop: LoopState) -> dict[str, Any]:
-    """The result block of a cursor loop's step."""
-    assert loop.stage is not None
+def results_name(draft: ExecutionState, step: str, visit: int) -> ResultName:
+    """Where the results of a framed loop lie; a part puts its first index and attempt into it."""
+    return ResultName(
+        tenant=draft.tenant_id,
+        project=draft.project_id,
+        execution_id=draft.execution_id,
+        step=step_coordinate(step, RESULTS_LABEL),
+        frame=frame_coordinate(visit),
+    )
+
+
+def _stage_result(draft: ExecutionState, event: Event, loop: LoopState) -> dict[str, Any]:
+    """The result block of a framed loop's step."""
+    stage = loop.stage
+    assert stage is not None
+    if stage.total:
+        return {
+            "status": "error" if loop.failed else "ok",
+            "tier": MANIFEST_TIER,
+            "reference": None,
+            "stats": event.payload["stats"],
+            "manifest": {
+                "uri": results_name(draft, event.payload["step"], loop.visit).uri,
+                "total": stage.total,
+                "parts": [list(run) for run in stage.parts],
+                "bytes": stage.size_bytes,
+                "digest": stage.digest,
+            },
+        }
     return {
         "status": "error" if loop.failed else "ok",
         "tier": "inline",
         "reference": None,
-        "extracted": stage_value(loop.stage),
+        "extracted": stage_value(stage),
         "parent_ref": None,
         "context": {},
     }

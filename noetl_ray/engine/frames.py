@@ -1,9 +1,10 @@
-"""Frames of a cursor loop: the policy, the stage's state and what a frame gives. Pure.
+"""Frames of a loop: the policy, the stage's state and what a frame gives. Pure.
 
-A stage is one run of a cursor loop. It has slots; each slot has at most one frame at a time, a
-window of rows that a worker claims and works off. When a frame comes back with rows, its slot gets
-the next one; a frame without rows ends its slot. State holds the open frames and counts, so a stage
-of a hundred thousand frames is as small as one of ten (P26).
+A stage is one run of a loop whose rows go in frames. It has slots; each slot has at most one frame
+at a time. Over a cursor a frame is a window of rows that a worker claims: one with rows is followed
+by the next of its slot, one without ends its slot. Over a collection a frame is a range of it, and
+the stage is over when all ranges are back. State holds the open frames, counts and ranges, so a
+stage of a hundred thousand rows is as small as one of ten (P26).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from noetl_ray.engine.ranges import Range, Run, add_part, mixed, next_range, without
 from noetl_ray.errors import TemplateError
 
 if TYPE_CHECKING:
@@ -75,6 +77,22 @@ class StageState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     frames_failed: int = 0
     processed: int = 0
     failed: int = 0
+    total: int = 0
+    """Items of the collection; 0 for a cursor, of which nobody knows how many it has."""
+    issued: int = 0
+    """Items that some frame has or had, from the first on."""
+    gaps: tuple[Range, ...] = ()
+    """Ranges that a frame gave back because a bound of its policy was hit."""
+    parts: tuple[Run, ...] = ()
+    """Finished ranges, equal neighbours together."""
+    size_bytes: int = 0
+    digest: str = ""
+    """Over the results of all finished ranges, whatever order they came in."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing new may begin: over a collection one failed item is enough."""
+        return self.frames_failed > 0 or (self.total > 0 and self.failed > 0)
 
     @property
     def open(self) -> int:
@@ -84,7 +102,7 @@ class StageState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def idle_slot(self) -> int | None:
         """A slot that may be given a frame now."""
-        if self.frames_failed:
+        if self.stopped or (self.total and not self.gaps and self.issued >= self.total):
             return None
         for number, slot in enumerate(self.slots):
             if slot.frame_id is None and not slot.done:
@@ -96,12 +114,22 @@ class StageState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether nothing is under way and nothing may follow."""
         return self.open == 0 and self.idle_slot is None
 
-    def dispatched(self, number: int, frame_id: str) -> StageState:
+    def range_for(self, number: int) -> Range | None:
+        """The items a slot's next frame takes; None over a cursor."""
+        size = self.slots[number].max_rows or self.policy.max_rows
+        return next_range(self.issued, self.total, self.gaps, size)
+
+    def dispatched(self, number: int, frame_id: str, taken: Range | None = None) -> StageState:
         """The stage once a slot has a frame."""
         slot = msgspec.structs.replace(
             self.slots[number], frame_id=frame_id, index=self.slots[number].index + 1
         )
-        return self._with(number, slot, root_frame_id=self.root_frame_id or frame_id)
+        changes: dict[str, Any] = {"root_frame_id": self.root_frame_id or frame_id}
+        if taken is not None and self.gaps:
+            changes["gaps"] = without(self.gaps, taken)
+        elif taken is not None:
+            changes["issued"] = taken[0] + taken[1]
+        return self._with(number, slot, **changes)
 
     def returned(self, number: int, payload: Mapping[str, Any], *, ok: bool) -> StageState:
         """The stage once a slot's frame has come back."""
@@ -112,16 +140,32 @@ class StageState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             frame_id=None,
             last_frame_id=slot.frame_id,
             max_rows=int(payload.get("next_max_rows", 0)),
-            done=not ok or rows == 0,
+            done=not ok or (rows == 0 and not self.total),
         )
         return self._with(
             number,
             slot,
+            **self._ranged(payload, rows, ok=ok),
             frames=self.frames + (ok and rows > 0),
             frames_failed=self.frames_failed + (not ok),
             processed=self.processed + int(payload.get("processed", 0)),
             failed=self.failed + int(payload.get("failed", 0)),
         )
+
+    def _ranged(self, payload: Mapping[str, Any], rows: int, *, ok: bool) -> dict[str, Any]:
+        """What a returned range changes: its part is there, the rest of it is to do."""
+        if not ok or "range" not in payload:
+            return {}
+        first, count = payload["range"]
+        changes: dict[str, Any] = {}
+        if rows < count and not payload.get("failed"):
+            changes["gaps"] = tuple(sorted((*self.gaps, (first + rows, count - rows))))
+        if rows:
+            given = payload["output_ref"]
+            changes["parts"] = add_part(self.parts, first, rows, int(payload["attempt"]))
+            changes["size_bytes"] = self.size_bytes + int(given["bytes"])
+            changes["digest"] = mixed(self.digest, given["sha256"])
+        return changes
 
     def _with(self, number: int, slot: Slot, **changes: Any) -> StageState:
         slots = (*self.slots[:number], slot, *self.slots[number + 1 :])
@@ -177,12 +221,18 @@ def next_max_rows(policy: FramePolicy, rows: int, seconds: float, size_bytes: in
     """
     if rows <= 0:
         return policy.max_rows
+    fit = rows_that_fit(policy, rows, seconds, size_bytes)
+    return max(1, int(fit))
+
+
+def rows_that_fit(policy: FramePolicy, rows: int, seconds: float, size_bytes: int) -> float:
+    """How many rows like these stay within all bounds of a policy."""
     fit = float(policy.max_rows)
     if seconds > 0:
         fit = min(fit, rows * policy.max_seconds / seconds)
     if size_bytes > 0:
         fit = min(fit, rows * policy.max_bytes / size_bytes)
-    return max(1, int(fit))
+    return fit
 
 
 def frame_id_of(stage_id: str, slot: int, index: int) -> str:

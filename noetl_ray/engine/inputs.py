@@ -70,6 +70,8 @@ class Decision:
 
     record: Record
     state: ExecutionState
+    collections: Mapping[str, list[Any]] = field(default_factory=dict)
+    """Items of the stages it opens: to be stored, and named by the event, before it is appended."""
 
 
 def accepted(draft: ExecutionState, recorded: Recorded) -> ExecutionState:

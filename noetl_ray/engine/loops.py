@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.engine.cut import whole
-from noetl_ray.engine.state import LOOP_TIER
+from noetl_ray.engine.state import LOOP_TIER, MANIFEST_TIER
 from noetl_ray.errors import TemplateError
 from noetl_ray.events.canonical import to_jsonable
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PARALLEL_WINDOW = 10
 """Iterations of a parallel loop at once where `max_in_flight` does not say."""
 WINDOW_MAX = 1_000
-ITEMS_MAX = 100_000
+ITEMS_MAX = 1_000_000
 
 
 def plan_loop(step: Step, templates: Templates, names: Names) -> dict[str, Any]:
@@ -79,6 +79,8 @@ def result_bytes(result: Mapping[str, Any] | None) -> int:
         return 0
     if result.get("tier") == LOOP_TIER:
         return sum(result_bytes(part) for part in result["parts"])
+    if result.get("tier") == MANIFEST_TIER:
+        return int(result["manifest"]["bytes"])
     reference = result.get("reference") or {}
     return int(reference.get("bytes") or 0)
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl_ray.engine.cut import CutMap, restore
+from noetl_ray.engine.cut import CutList, CutMap, restore
 from noetl_ray.engine.refs import reference_fields
-from noetl_ray.engine.state import LOOP_TIER, loop_result
+from noetl_ray.engine.state import LOOP_TIER, LOOP_TIERS, MANIFEST_TIER, loop_result
 from noetl_ray.events.canonical import to_jsonable
 
 if TYPE_CHECKING:
@@ -54,6 +54,18 @@ class LoopValue(StepValue):
         return self["results"] if key == "data" else super().__missing__(key)
 
 
+class FramedLoopValue(LoopValue):
+    """A loop whose results lie in the tier: counts are here, what items gave must be fetched."""
+
+    def __missing__(self, key: str) -> Any:
+        """The last result is one of those that are not here."""
+        return self["results"][-1] if key == "last_result" else super().__missing__(key)
+
+    def __contains__(self, key: object) -> bool:
+        """It is a key like the others, though."""
+        return key == "last_result" or super().__contains__(key)
+
+
 def step_value(value: Any, result: Mapping[str, Any] | None = None) -> Any:
     """A step's result as templates see it; ``result`` is the block it came in, when it matters."""
     if type(value) is not dict:
@@ -67,7 +79,7 @@ def step_value(value: Any, result: Mapping[str, Any] | None = None) -> Any:
 
 def whole_value(result: Mapping[str, Any] | None, value: Any) -> Any:
     """A whole result as templates see it; the block of its event tells a loop's from others."""
-    if result is not None and result.get("tier") == LOOP_TIER:
+    if result is not None and result.get("tier") in LOOP_TIERS:
         return LoopValue(value)
     return step_value(value, result)
 
@@ -90,6 +102,10 @@ def extracted_value(result: Mapping[str, Any], path: str) -> Any:
     if result.get("tier") == LOOP_TIER:
         parts = [None if p is None else extracted_value(p, path) for p in result["parts"]]
         return loop_value(parts, result["stats"])
+    if result.get("tier") == MANIFEST_TIER:
+        total = result["manifest"]["total"]
+        results = CutList([], total, path, "results")
+        return FramedLoopValue(results=results, stats=dict(result["stats"]), count=total)
     value = restore(result.get("extracted"), result.get("truncated") or {}, path)
     beside = reference_fields(result)
     if type(value) is dict:
@@ -175,6 +191,12 @@ class Names(Mapping[str, Any]):
         other._fixed = self._fixed
         other._now = self._now
         other._locals = locals_
+        return other
+
+    def with_ctx(self, ctx: Mapping[str, Any]) -> Names:
+        """The same names over other variables, for what must not see what others write."""
+        other = self.with_locals(self._locals)
+        other._ctx = ctx
         return other
 
     @property

@@ -1,4 +1,8 @@
-"""What a decision does about a cursor loop: open its stage, hand out frames, close it. Pure."""
+"""What a decision does about a framed loop: open its stage, hand out frames, close it. Pure.
+
+A loop over a cursor is always framed, one over a collection above a threshold of items or when it
+says how its frames are to be. The items themselves leave with the decision, not with its events.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from noetl_ray.engine.context import command_context
-from noetl_ray.engine.frames import SLOTS_MAX, frame_id_of, frame_policy
+from noetl_ray.engine.frames import SLOTS_MAX, FramePolicy, frame_id_of, frame_policy
+from noetl_ray.engine.loops import plan_loop
+from noetl_ray.engine.ranges import COLLECTION_ROWS, COLLECTION_THRESHOLD, frame_rows
 from noetl_ray.errors import TemplateError
 from noetl_ray.events.types import EventType
 
 if TYPE_CHECKING:
-    from noetl_ray.dsl.model import Step
+    from collections.abc import Mapping
+
+    from noetl_ray.dsl.model import Loop, Step
+    from noetl_ray.engine.frames import StageState
     from noetl_ray.engine.inputs import Inputs, Program
     from noetl_ray.engine.names import Names
-    from noetl_ray.engine.state import ExecutionState
+    from noetl_ray.engine.state import ExecutionState, LoopState
     from noetl_ray.events.envelope import Event
+
+
+COLLECTION_SLOTS = 4
+"""Frames of one collection at once: what a worker holds (FRM-19)."""
 
 
 class Deciding(Protocol):
@@ -26,6 +39,8 @@ class Deciding(Protocol):
     program: Program
     inputs: Inputs
     events: list[Event]
+    collections: dict[str, list[Any]]
+    """Items of the stages that this decision opens, by stage."""
 
     def emit(
         self,
@@ -45,18 +60,33 @@ class Deciding(Protocol):
         ...
 
 
-def open_stage(work: Deciding, step: Step, visit: int, names: Names) -> None:
-    """Fix the policy and the number of slots of a stage.
+def start_loop(work: Deciding, step: Step, visit: int, names: Names) -> None:
+    """Fix what a loop goes over: a cursor, a collection in frames, or items one by one.
 
     Raises:
-        TemplateError: they cannot be worked out.
+        TemplateError: the collection, a limit or the policy cannot be worked out.
     """
     loop = step.loop
     assert loop is not None
-    assert loop.cursor is not None
-    templates = work.program.templates
-    wanted = templates.value(loop.frame, names, coerce=True)
-    policy = frame_policy(wanted, work.inputs.frame_defaults, step.name)
+    if loop.mode == "cursor":
+        assert loop.cursor is not None
+        templates = work.program.templates
+        slots = _slots(step, templates.value(loop.max_in_flight, names, coerce=True))
+        policy = _policy(work, step, names)
+        told = {"cursor": str(loop.cursor.get("kind", "")), "iterator": loop.iterator}
+        _open(work, step, visit, policy, told | {"slots": slots})
+        return
+    plan = plan_loop(step, work.program.templates, names)
+    if not _is_framed(loop, plan["total"], work.inputs.frame_defaults):
+        work.emit(EventType.LOOP_STARTED, {"step": step.name, "visit": visit, **plan})
+        return
+    items = plan.pop("items")
+    slots, policy = _collection_policy(work, step, names, plan)
+    stage_id = _open(work, step, visit, policy, plan | {"slots": slots})
+    work.collections[stage_id] = items
+
+
+def _open(work: Deciding, step: Step, visit: int, policy: FramePolicy, told: dict[str, Any]) -> str:
     stage_id = f"{work.draft.execution_id}-{step.name}-{visit}"
     work.emit(
         EventType.STAGE_OPENED,
@@ -64,14 +94,46 @@ def open_stage(work: Deciding, step: Step, visit: int, names: Names) -> None:
             "step": step.name,
             "visit": visit,
             "kind": "loop",
-            "cursor": str(loop.cursor.get("kind", "")),
-            "iterator": loop.iterator,
-            "slots": _slots(step, templates.value(loop.max_in_flight, names, coerce=True)),
             "frame_policy": msgspec.to_builtins(policy),
             "dsl_ref": work.program.playbook.digest,
+            **told,
         },
         stage_id=stage_id,
     )
+    return stage_id
+
+
+def _is_framed(loop: Loop, total: int, defaults: Mapping[str, Any]) -> bool:
+    """Whether a collection goes in frames; who says how frames are to be, wants them."""
+    threshold = int(defaults.get("collection_threshold", COLLECTION_THRESHOLD))
+    return total > threshold or (total > 0 and bool(loop.frame))
+
+
+def _policy(work: Deciding, step: Step, names: Names, **given: Any) -> FramePolicy:
+    assert step.loop is not None
+    wanted = work.program.templates.value(step.loop.frame, names, coerce=True)
+    return frame_policy(wanted, {**work.inputs.frame_defaults, **given}, step.name)
+
+
+def _collection_policy(
+    work: Deciding, step: Step, names: Names, plan: dict[str, Any]
+) -> tuple[int, FramePolicy]:
+    """Slots and policy of a collection: all frames together run no more items than the window."""
+    loop = step.loop
+    assert loop is not None
+    window = int(plan["window"])
+    defaults = work.inputs.frame_defaults
+    rows_max = int(defaults.get("collection_max_rows", COLLECTION_ROWS))
+    policy = _policy(work, step, names, max_rows=rows_max, row_concurrency=window)
+    at_once = min(policy.row_concurrency, window)
+    slots = min(window, COLLECTION_SLOTS)
+    if "row_concurrency" in loop.frame:
+        slots = max(1, min(COLLECTION_SLOTS, window // at_once))
+    rows = frame_rows(int(plan["total"]), slots, policy.max_rows)
+    if "max_rows" in loop.frame:
+        rows = policy.max_rows
+    slots = min(slots, -(-int(plan["total"]) // rows))
+    return slots, msgspec.structs.replace(policy, max_rows=rows, row_concurrency=at_once)
 
 
 def go_on(work: Deciding, step: Step, events_max: int) -> str | None:
@@ -90,7 +152,7 @@ def _hand_out(work: Deciding, step: Step, events_max: int) -> None:
         loop = draft.loops[step.name]
         stage = loop.stage
         assert stage is not None
-        number = stage.idle_slot
+        number = stage.idle_slot if loop.has_room else None
         if number is None:
             return
         slot = stage.slots[number]
@@ -113,11 +175,26 @@ def _hand_out(work: Deciding, step: Step, events_max: int) -> None:
                 "project_id": draft.project_id,
                 "context": command_context(draft, work.workload, reads),
                 "claim": None if claim is None else msgspec.to_builtins(claim),
+                **_range(loop, stage, number),
             },
             command_id=frame_id,
             stage_id=stage.stage_id,
             frame_id=frame_id,
         )
+
+
+def _range(loop: LoopState, stage: StageState, number: int) -> dict[str, Any]:
+    """What a frame over a collection is told: its items, and how many it may run at once."""
+    taken = stage.range_for(number)
+    if taken is None:
+        return {}
+    share, more = divmod(loop.window, len(stage.slots))
+    return {
+        "range": list(taken),
+        "total": stage.total,
+        "items_ref": loop.items_ref,
+        "row_concurrency": min(max(1, share + (number < more)), stage.policy.row_concurrency),
+    }
 
 
 def _close(work: Deciding, step: Step) -> bool:
@@ -127,11 +204,12 @@ def _close(work: Deciding, step: Step) -> bool:
     assert stage is not None
     if stage.open or not (stage.over or work.draft.failed is not None):
         return False
-    stats = {"total": stage.processed, "success": stage.processed - stage.failed}
+    total = stage.total or stage.processed
+    stats = {"total": total, "success": stage.processed - stage.failed}
     stats["failed"] = stage.failed
     counts = {"frames": stage.frames, "frames_failed": stage.frames_failed}
     end = {"step": step.name, "visit": loop.visit}
-    status = "FAILED" if stage.frames_failed else "COMPLETED"
+    status = "FAILED" if stage.stopped else "COMPLETED"
     work.emit(
         EventType.STAGE_CLOSED,
         end | {"status": status, "stats": stats | counts},

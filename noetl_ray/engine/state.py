@@ -21,6 +21,9 @@ StepStatus = Literal["running", "completed", "failed", "skipped", "cancelled"]
 
 LOOP_TIER = "loop"
 """A result block that lists the blocks of a loop's iterations instead of a value."""
+MANIFEST_TIER = "manifest"
+"""A result block that says where the results of a framed loop's ranges lie."""
+LOOP_TIERS = frozenset({LOOP_TIER, MANIFEST_TIER})
 
 TERMINAL_STATUSES: frozenset[str] = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 
@@ -70,7 +73,7 @@ class CommandState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class LoopState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A loop under way: one command per item, at most ``window`` at a time.
 
-    A loop over a cursor has a ``stage`` instead of items: its commands are frames.
+    A loop over a cursor or a large collection has a ``stage``: its commands are frames.
     """
 
     visit: int
@@ -96,13 +99,16 @@ class LoopState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def has_room_later(self) -> bool:
-        """Whether iterations are left to issue."""
-        return not self.failed and self.issued < self.total
+        """Whether iterations are left to issue by their items."""
+        return self.stage is None and not self.failed and self.issued < self.total
 
     @property
     def has_room(self) -> bool:
         """Whether another iteration or frame may be issued now."""
         if self.stage is not None:
+            if self.stage.total and self.items_ref is None:
+                # The collection is on its way to the store; its ranges have no place yet.
+                return False
             return not self.failed and self.stage.idle_slot is not None
         return not self.failed and self.issued < self.total and self.in_flight < self.window
 

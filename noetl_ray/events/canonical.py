@@ -38,7 +38,8 @@ def to_jsonable(value: Any) -> Any:
     (numbers over 64 bits too) becomes ``str(value)``; NaN and infinities become None because JSON
     cannot say them.
     """
-    if value is None or isinstance(value, bool):
+    kind = type(value)
+    if value is None or kind is bool or (kind is str and value.isascii()):
         return value
     if isinstance(value, str):
         text = value if type(value) is str else str.__str__(value)

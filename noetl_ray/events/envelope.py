@@ -24,9 +24,8 @@ from noetl_ray.events.types import (
     AggregateType,
     EventType,
 )
+from noetl_ray.events.upcast import SCHEMA_NAME, SCHEMA_VERSION, UpcasterRegistry, registry
 
-SCHEMA_NAME = "noetl.event"
-SCHEMA_VERSION = 1
 EVENTS_PER_RECORD_MAX = 256
 RECORD_BYTES_MAX = 900_000
 BIGINT_MAX = (1 << 63) - 1
@@ -81,7 +80,16 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     v: int = 1
 
 
+class _RawRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A record whose events are of any version."""
+
+    events: tuple[dict[str, Any], ...]
+    consumed: tuple[int, ...] = ()
+    v: int = 1
+
+
 _decoder = msgspec.json.Decoder(Record)
+_raw_decoder = msgspec.json.Decoder(_RawRecord)
 
 
 def checksum_of(event: Event) -> str:
@@ -149,16 +157,45 @@ def encode_record(record: Record) -> bytes:
     return data
 
 
-def decode_record(data: bytes) -> Record:
-    """Read a record back.
+def decode_record(data: bytes | msgspec.Raw, upcasters: UpcasterRegistry | None = None) -> Record:
+    """Read a record back, its events lifted to their newest version (UPC-1).
+
+    Args:
+        data: What was stored.
+        upcasters: Another registry than that of this process.
 
     Raises:
         EnvelopeError: the bytes are not a record of this schema.
     """
+    known = registry() if upcasters is None else upcasters
     try:
-        return _decoder.decode(data)
+        record = _decoder.decode(data)
     except msgspec.DecodeError as error:
-        msg = f"not an event record: {error}"
+        # Perhaps only this version cannot read it: its type may have another name today.
+        return _lifted(data, known, error)
+    for event in record.events:
+        if not known.is_newest(event.schema_name, event.schema_version):
+            return _lifted(data, known, None)
+    return record
+
+
+def _lifted(
+    data: bytes | msgspec.Raw, known: UpcasterRegistry, error: msgspec.DecodeError | None
+) -> Record:
+    """The slow way: event by event, from plain mappings."""
+    try:
+        raw = _raw_decoder.decode(data)
+        events = [known.lift(event) for event in raw.events]
+        changed = any(new is not old for new, old in zip(events, raw.events, strict=True))
+        if error is not None and not changed:
+            raise error
+        return Record(
+            events=tuple(msgspec.convert(event, Event) for event in events),
+            consumed=raw.consumed,
+            v=raw.v,
+        )
+    except msgspec.DecodeError as problem:
+        msg = f"not an event record: {problem}"
         raise EnvelopeError(msg) from None
 
 

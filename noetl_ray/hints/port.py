@@ -23,6 +23,9 @@ ANNOUNCE = "noetl.hints.workers"
 ENDED = "noetl.hints.ended"
 """The projector says here that executions have ended and can be read."""
 
+TIER_COUNTS = "noetl.hints.tiers"
+"""Hosts say here what their tiers did."""
+
 
 def offer_subject(shard: int, worker_id: str) -> str:
     """The targeted command subject of PRIN-6."""

@@ -19,7 +19,9 @@ from noetl_ray.payloads.checks import check_key, check_prefix, map_error
 from noetl_ray.payloads.port import ObjectInfo
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from noetl_ray.payloads.port import ObjectStore
 
 T = TypeVar("T")
 
@@ -79,6 +81,10 @@ class FileObjects:
         """The file itself, when it is there."""
         path = self._path(key)
         return str(path) if path.is_file() else None
+
+    def copies(self) -> Sequence[ObjectStore]:
+        """Itself: there is one copy."""
+        return (self,)
 
     async def close(self) -> None:
         """Nothing is held open."""

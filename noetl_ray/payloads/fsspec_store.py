@@ -106,6 +106,10 @@ class FsspecStore:
         check_key(key)
         return None
 
+    def copies(self) -> Sequence[ObjectStore]:
+        """Itself: there is one copy."""
+        return (self,)
+
     async def close(self) -> None:
         """The driver keeps its connections for the process; there is nothing to hand back."""
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from noetl_ray.errors import ObjectMissingError
 from noetl_ray.payloads.checks import check_key, check_prefix
 from noetl_ray.payloads.port import ObjectInfo
+
+if TYPE_CHECKING:
+    from noetl_ray.payloads.port import ObjectStore
 
 Fault = Callable[[str, str], Awaitable[None]]
 """Awaited with the operation (``put get info delete list``) and the key; raises to make it fail."""
@@ -68,6 +72,10 @@ class MemoryObjects:
         """There is no file to map."""
         check_key(key)
         return None
+
+    def copies(self) -> Sequence[ObjectStore]:
+        """Itself: there is one copy."""
+        return (self,)
 
     async def close(self) -> None:
         """Nothing to let go of; the objects stay for whoever holds this store."""

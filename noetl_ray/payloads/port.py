@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,10 @@ class ObjectStore(Protocol):
 
     def local_path(self, key: str) -> str | None:
         """A path that can be memory-mapped on this machine, or None."""
+        ...
+
+    def copies(self) -> Sequence[ObjectStore]:
+        """The places that each hold all objects, the primary first; itself when there is one."""
         ...
 
     async def close(self) -> None:

@@ -92,8 +92,9 @@ def frame_row(event: Event, position: int) -> FrameRow | None:
             "cursor": payload.get("cursor"),
             "error": payload.get("error"),
         }
-    if payload.get("rows_ref"):
-        changes["output_ref"] = payload["rows_ref"]
+    produced = payload.get("output_ref") or payload.get("rows_ref")
+    if produced:
+        changes["output_ref"] = produced
     lease = payload.get("lease_until_ms")
     return FrameRow(
         tenant_id=event.tenant_id,

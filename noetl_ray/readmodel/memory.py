@@ -6,7 +6,7 @@ at all. Holds everything it is given; made for tests, the simulator and one-proc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from noetl_ray.engine.state import TERMINAL_STATUSES
 from noetl_ray.errors import ConflictError
@@ -14,12 +14,14 @@ from noetl_ray.readmodel.frames import merge_frame, merge_stage
 from noetl_ray.readmodel.limits import check_limit, whole_records
 from noetl_ray.readmodel.objects import newest_objects
 from noetl_ray.readmodel.port import LIMIT_MAX
+from noetl_ray.readmodel.projecting import REGISTRY_DIGEST, shard_consumer, state_key
 from noetl_ray.readmodel.records import (
     BusinessObjectRow,
     CommandRow,
     CommitResult,
     EventRow,
     ExecutionRow,
+    ExecutionRows,
     FrameRow,
     LogRow,
     PlaybookRow,
@@ -34,7 +36,7 @@ from noetl_ray.readmodel.records import (
 from noetl_ray.readmodel.rows import keep_end, merge_command, merge_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from noetl_ray.scope import Scope
 
@@ -123,7 +125,7 @@ class MemoryReadModel:
         for execution in batch.executions:
             self._put_execution(execution)
         for command in batch.commands:
-            self._put_command(command)
+            self._put(self._commands, command, command.command_id, merge_command)
         for playbook in batch.playbooks:
             self._playbooks.setdefault(
                 (scope_of(playbook), playbook.path, playbook.version), playbook
@@ -131,9 +133,9 @@ class MemoryReadModel:
         for worker in batch.workers:
             self._put_worker(worker)
         for stage in batch.stages:
-            self._put_stage(stage)
+            self._put(self._stages, stage, stage.stage_id, merge_stage)
         for frame in batch.frames:
-            self._put_frame(frame)
+            self._put(self._frames, frame, frame.frame_id, merge_frame)
         for projection in batch.projections:
             await self.save_projection(projection)
         for stated in batch.objects:
@@ -151,6 +153,28 @@ class MemoryReadModel:
     async def execution(self, scope: Scope, execution_id: int) -> ExecutionRow | None:
         """One execution, or None when this scope has none of that id."""
         return self._executions.get((scope, execution_id))
+
+    async def whole_execution(self, scope: Scope, execution_id: int) -> ExecutionRows | None:
+        """Everything about one execution at one moment."""
+        row = self._executions.get((scope, execution_id))
+        kept = self._projections.get(
+            state_key((scope.tenant_id, scope.organization_id, execution_id))
+        )
+        if row is None or kept is None:
+            return None
+        of_it = (scope, execution_id)
+        return ExecutionRows(
+            execution=row,
+            state=kept.state,
+            registry_digest=kept.meta.get(REGISTRY_DIGEST, ""),
+            position=max(self._positions.get(shard_consumer(row.shard), 0), row.last_position),
+            commands=tuple(r for key, r in self._commands.items() if key[:2] == of_it),
+            stages=tuple(r for key, r in self._stages.items() if key[:2] == of_it),
+            frames=tuple(r for key, r in self._frames.items() if key[:2] == of_it),
+            objects=tuple(
+                r for r in self._objects.values() if (scope_of(r), r.execution_id) == of_it
+            ),
+        )
 
     async def executions(
         self,
@@ -345,29 +369,13 @@ class MemoryReadModel:
             return
         self._executions[key] = keep_end(held, row) if held else row
 
-    def _put_command(self, row: CommandRow) -> None:
-        key = (scope_of(row), row.execution_id, row.command_id)
-        held = self._commands.get(key)
-        if held is not None and held.position >= row.position:
+    def _put(self, held: dict[Any, Any], row: Any, own: str, merge: Callable[..., Any]) -> None:
+        key = (scope_of(row), row.execution_id, own)
+        before = held.get(key)
+        if before is not None and before.position >= row.position:
             self.stale += 1
             return
-        self._commands[key] = merge_command(held, row) if held else row
-
-    def _put_stage(self, row: StageRow) -> None:
-        key = (scope_of(row), row.execution_id, row.stage_id)
-        held = self._stages.get(key)
-        if held is not None and held.position >= row.position:
-            self.stale += 1
-            return
-        self._stages[key] = merge_stage(held, row) if held else row
-
-    def _put_frame(self, row: FrameRow) -> None:
-        key = (scope_of(row), row.execution_id, row.frame_id)
-        held = self._frames.get(key)
-        if held is not None and held.position >= row.position:
-            self.stale += 1
-            return
-        self._frames[key] = merge_frame(held, row) if held else row
+        held[key] = merge(before, row) if before else row
 
     def _put_worker(self, row: WorkerRow) -> None:
         held = self._workers.get(row.worker_id)

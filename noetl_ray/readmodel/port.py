@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         CommitResult,
         EventRow,
         ExecutionRow,
+        ExecutionRows,
         FrameRow,
         LogRow,
         PlaybookRow,
@@ -95,6 +96,10 @@ class Queries(Protocol):
 
     async def execution(self, scope: Scope, execution_id: int) -> ExecutionRow | None:
         """One execution, or None when this scope has none of that id."""
+        ...
+
+    async def whole_execution(self, scope: Scope, execution_id: int) -> ExecutionRows | None:
+        """Everything about one execution at one moment, without limit; for comparisons (VAL-1)."""
         ...
 
     async def executions(

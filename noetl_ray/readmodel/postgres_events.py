@@ -12,6 +12,7 @@ import msgspec
 
 from noetl_ray.clock import iso_utc
 from noetl_ray.events.envelope import Event
+from noetl_ray.events.upcast import registry
 from noetl_ray.readmodel.postgres_pool import changed_rows, clean, instant, iso
 from noetl_ray.readmodel.records import EventRow, LogRow
 from noetl_ray.wal.tasklog import LogLine
@@ -105,6 +106,8 @@ def event_of(row: Any) -> EventRow:
     position, ordinal, shard = (fields.pop(name) for name in ("position", "ordinal", "shard"))
     fields["event_time"] = iso(row["event_time"])
     fields["ingest_time"] = iso(row["ingest_time"])
+    if not registry().is_newest(fields["schema_name"], fields["schema_version"]):
+        fields = registry().lift(fields | {"envelope_checksum": ""})
     return EventRow(
         position=position, ordinal=ordinal, shard=shard, event=msgspec.convert(fields, Event)
     )

@@ -33,6 +33,7 @@ from noetl_ray.readmodel.postgres_tables import (
     stage_of,
     worker_of,
 )
+from noetl_ray.readmodel.postgres_whole import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         CommandRow,
         EventRow,
         ExecutionRow,
+        ExecutionRows,
         FrameRow,
         LogRow,
         PlaybookRow,
@@ -83,6 +85,13 @@ class PostgresQueries:
             scope, f"{EXECUTION.select} {_IN_SCOPE} AND execution_id = $3", execution_id
         )
         return execution_of(rows[0]) if rows else None
+
+    async def whole_execution(self, scope: Scope, execution_id: int) -> ExecutionRows | None:
+        """Everything about one execution at one moment."""
+        with store_errors():
+            async with self._pool.acquire() as connection:
+                await connection.execute(_STATE_SCOPE, scope.tenant_id, scope.organization_id)
+                return await read_whole(connection, scope, execution_id)
 
     async def executions(
         self,

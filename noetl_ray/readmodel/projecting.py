@@ -17,6 +17,7 @@ import msgspec
 from noetl_ray.engine.fold import fold
 from noetl_ray.engine.state import ExecutionState, encode_state, parse_state
 from noetl_ray.events.canonical import sha256_hex
+from noetl_ray.events.upcast import registry
 from noetl_ray.readmodel.frames import fold_frames, fold_stages, frame_row, stage_row
 from noetl_ray.readmodel.objects import object_row
 from noetl_ray.readmodel.records import (
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 
 SYSTEM_SHARD = -1
 """The shard of what belongs to no execution; the owner of shard 0 projects it."""
+
+REGISTRY_DIGEST = "upcaster_registry_digest"
+"""Under which name a kept state says which upcasters its events went through (UPC-2)."""
 
 ExecutionKey = tuple[str, str, int]
 
@@ -92,6 +96,7 @@ class Projected:
                         "source_event_id": state.last_event_id,
                         "projected_at": updated_at,
                         "projection_lag_ms": lag_ms,
+                        REGISTRY_DIGEST: registry().digest,
                     },
                     updated_at=updated_at,
                 )
@@ -146,6 +151,11 @@ def executions_of(records: Iterable[Recorded]) -> set[ExecutionKey]:
 def shard_of(recorded: Recorded) -> int | None:
     """The shard a subject names; ``SYSTEM_SHARD`` for system subjects, None where there is none."""
     return _shard_of_subject(recorded.subject)
+
+
+def shard_consumer(shard: int) -> str:
+    """Under which name the read model keeps how far a shard is projected (PRJ-8)."""
+    return "system" if shard == SYSTEM_SHARD else f"shard-{shard}"
 
 
 @lru_cache(maxsize=4096)

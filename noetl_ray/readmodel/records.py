@@ -220,6 +220,23 @@ class FrameRow(msgspec.Struct, frozen=True, kw_only=True):
     error: dict[str, Any] | None = None
 
 
+class ExecutionRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one execution has made, at one moment: what two sides are compared by (VAL-1)."""
+
+    execution: ExecutionRow
+    state: bytes
+    """The folded state, canonical."""
+    registry_digest: str
+    """Of the upcasters it was folded with."""
+    position: int
+    """Up to where the log is in these rows."""
+    commands: tuple[CommandRow, ...] = ()
+    stages: tuple[StageRow, ...] = ()
+    frames: tuple[FrameRow, ...] = ()
+    objects: tuple[BusinessObjectRow, ...] = ()
+    """Every statement this execution made."""
+
+
 class LogRow(msgspec.Struct, frozen=True, kw_only=True):
     """A printed line and its id, which is the cursor for reading on."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl_ray.engine.state import LOOP_TIER, TERMINAL_STATUSES, ExecutionState
+from noetl_ray.engine.state import LOOP_TIERS, TERMINAL_STATUSES, ExecutionState
 from noetl_ray.events.types import EventType
 from noetl_ray.readmodel.records import CommandRow, ExecutionRow, PlaybookRow, WorkerRow
 
@@ -208,9 +208,11 @@ def _steps(state: ExecutionState) -> dict[str, dict[str, Any]]:
             stage = loop.stage
             shown["rows"] = stage.processed
             shown["frames"] = {"done": stage.frames, "open": stage.open, "failed": stage.failed}
+            if stage.total:
+                shown["loop"] = {"total": loop.total, "done": loop.done, "failed": loop.failed}
         elif loop is not None:
             shown["loop"] = {"total": loop.total, "done": loop.done, "failed": loop.failed}
-        elif step.result is not None and step.result.get("tier") == LOOP_TIER:
+        elif step.result is not None and step.result.get("tier") in LOOP_TIERS:
             shown["loop"] = step.result["stats"]
         steps[name] = shown
     return steps

@@ -15,11 +15,13 @@ from noetl_ray.engine.fold import fold
 from noetl_ray.engine.state import ExecutionState, encode_state
 from noetl_ray.errors import EnvelopeError
 from noetl_ray.events.canonical import canonical_json, digest
-from noetl_ray.events.envelope import Record, check_envelope, checksum_of
+from noetl_ray.events.envelope import check_envelope, checksum_of, decode_record
 from noetl_ray.wal.port import Recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from noetl_ray.events.upcast import UpcasterRegistry
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +30,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     subject: str
     time_ms: int
-    record: Record
+    record: msgspec.Raw
 
 
 _decoder = msgspec.json.Decoder(_Line)
@@ -79,15 +81,24 @@ def encode_history(records: Iterable[Recorded]) -> bytes:
     """Records as canonical JSON, one to a line."""
     return b"".join(
         canonical_json(
-            _Line(position=r.position, subject=r.subject, time_ms=r.time_ms, record=r.record)
+            _Line(
+                position=r.position,
+                subject=r.subject,
+                time_ms=r.time_ms,
+                record=msgspec.Raw(canonical_json(r.record)),
+            )
         )
         + b"\n"
         for r in records
     )
 
 
-def decode_history(data: bytes) -> list[Recorded]:
-    """Read a stored history back, every envelope checked.
+def decode_history(data: bytes, upcasters: UpcasterRegistry | None = None) -> list[Recorded]:
+    """Read a stored history back, every envelope lifted to its newest version and checked.
+
+    Args:
+        data: What :func:`encode_history` gave, now or by an older version.
+        upcasters: Another registry than that of this process.
 
     Raises:
         EnvelopeError: a line is no record, an envelope is incomplete, or a checksum does not fit.
@@ -96,10 +107,11 @@ def decode_history(data: bytes) -> list[Recorded]:
     for number, text in enumerate(data.splitlines(), start=1):
         try:
             line = _decoder.decode(text)
-        except msgspec.DecodeError as error:
+            record = decode_record(line.record, upcasters)
+        except (msgspec.DecodeError, EnvelopeError) as error:
             msg = f"line {number} is no record: {error}"
             raise EnvelopeError(msg) from None
-        for event in line.record.events:
+        for event in record.events:
             check_envelope(event)
             if checksum_of(event) != event.envelope_checksum:
                 msg = f"line {number}: the checksum of event {event.event_id} does not fit"
@@ -109,7 +121,7 @@ def decode_history(data: bytes) -> list[Recorded]:
                 position=line.position,
                 subject=line.subject,
                 time_ms=line.time_ms,
-                record=line.record,
+                record=record,
             )
         )
     return records

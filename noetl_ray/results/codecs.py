@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 
 from noetl_ray.errors import StoreError, UsageError
 from noetl_ray.events.canonical import canonical_json, digest
+
+if TYPE_CHECKING:
+    from noetl_ray.payloads.shared import Data
 
 MEDIA_JSON = "application/json"
 MEDIA_FEATHER = "application/vnd.apache.arrow.file"
@@ -102,7 +105,7 @@ def encode_feather(shape: TableShape) -> bytes:
     return bytes(sink.getvalue())
 
 
-def decode_result(media_type: str, data: bytes) -> Any:
+def decode_result(media_type: str, data: Data) -> Any:
     """The value that was stored.
 
     Raises:
@@ -121,7 +124,7 @@ def decode_result(media_type: str, data: bytes) -> Any:
     return {**_decode_json(envelope), ROWS_KEY: rows}
 
 
-def as_table(media_type: str, data: bytes) -> pa.Table:
+def as_table(media_type: str, data: Data) -> pa.Table:
     """Stored bytes as a table, without copying when they are Feather.
 
     Raises:
@@ -134,7 +137,7 @@ def as_table(media_type: str, data: bytes) -> pa.Table:
         msg = f"{media_type!r} is not a media type results are stored in"
         raise UsageError(msg)
     try:
-        return pa.ipc.open_file(pa.BufferReader(data)).read_all()
+        return pa.ipc.open_file(pa.BufferReader(pa.py_buffer(data))).read_all()
     except (pa.ArrowInvalid, OSError) as error:
         msg = f"not an Arrow file: {error}"
         raise StoreError(msg) from None
@@ -185,7 +188,7 @@ def _column_type(rows: list[dict[str, Any]], column: str) -> pa.DataType | None:
     return _ARROW_TYPES.get(kind)
 
 
-def _decode_json(data: bytes) -> Any:
+def _decode_json(data: Data) -> Any:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -22,6 +22,8 @@ def build_result(
     payload_uri: str | None = None,
     store: str | None = None,
     selected: dict[str, Any] | None = None,
+    secret: bool = False,
+    ipc: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Make ``payload.result``.
 
@@ -33,6 +35,8 @@ def build_result(
             (STG-1).
         store: What kind of place the object lies in.
         selected: Values of the result that are kept beside it by name (section 13).
+        secret: The bytes hold credentials; no cache may keep them (P28).
+        ipc: The hint to shared memory, if the bytes were offered there (PAY-7).
     """
     result: dict[str, Any] = {
         "status": status,
@@ -68,6 +72,10 @@ def build_result(
         reference["store"] = store
     if selected:
         reference["selected"] = selected
+    if secret:
+        reference["secret"] = True
+    if ipc is not None:
+        reference["ipc"] = ipc
     result["reference"] = reference
     return result
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
-from noetl_ray.engine.state import LOOP_TIER, loop_result
+from noetl_ray.engine.state import LOOP_TIER, LOOP_TIERS, MANIFEST_TIER, loop_result
 from noetl_ray.errors import (
     NotFoundError,
     ObjectMissingError,
+    StoreError,
     StoreUnavailableError,
     ToolError,
     UsageError,
@@ -26,6 +27,7 @@ from noetl_ray.events.canonical import sha256_hex
 from noetl_ray.locator.keys import Placement, result_key
 from noetl_ray.locator.result import ResultName, parse_result_uri
 from noetl_ray.payloads.content import get_payload, put_payload
+from noetl_ray.payloads.shared import Data, TierKey
 from noetl_ray.results.codecs import (
     EXTENSIONS,
     MEDIA_FEATHER,
@@ -42,6 +44,7 @@ from noetl_ray.results.extracted import (
     bounded_marks,
     extract,
 )
+from noetl_ray.results.manifest import parts as manifest_parts
 from noetl_ray.results.options import NO_OPTIONS, StorageOptions, selected
 from noetl_ray.results.redact import MASK, has_credentials, mask, mask_marked
 from noetl_ray.results.ref import Status, build_result, is_reference, result_body
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from noetl_ray.payloads.port import ObjectStore
+    from noetl_ray.payloads.tiers import Tiers
     from noetl_ray.scope import Scope
 
 OFFLOAD_BYTES = 262_144
@@ -83,6 +87,7 @@ class ResultStore:
         extracted_max_bytes: int = EXTRACTED_MAX_BYTES,
         producer_stage: bool = True,
         offload_bytes: int | None = OFFLOAD_BYTES,
+        tiers: Tiers | None = None,
     ) -> None:
         """Bind the store.
 
@@ -95,6 +100,7 @@ class ResultStore:
                 materializer.
             offload_bytes: From which size on threads encode; None never (the simulator has no
                 threads).
+            tiers: Nearer copies of what is durable; None reads the store each time.
         """
         self.objects = objects
         self.placement = placement
@@ -102,6 +108,7 @@ class ResultStore:
         self._context_max_bytes = context_max_bytes
         self._extracted_max_bytes = extracted_max_bytes
         self._offload_bytes = offload_bytes
+        self.tiers = tiers
 
     async def persist(
         self,
@@ -130,7 +137,9 @@ class ResultStore:
         self._check_tenant(scope, name)
         large = self._offload_bytes is not None and is_larger_than(value, self._offload_bytes)
         budget = options.inline_max_bytes
-        decision = await self._work(large, lambda: self._decide(value, budget, secret=secret))
+        decision, hidden = await self._work(
+            large, lambda: self._decide(value, budget, secret=secret)
+        )
         if decision.data is None:
             return build_result(decision, status=status)
         made = partial(
@@ -140,9 +149,10 @@ class ResultStore:
             uri=name.uri,
             store=self.objects.kind,
             selected={} if secret else mask(selected(value, options.select)),
+            secret=hidden,
         )
         if self.producer_stage and await self._stage(name, decision):
-            return made()
+            return made(ipc=None if hidden else await self._keep(scope, name, decision))
         data = await self._work(large, lambda: _ordered_json.encode(value))
         payload = await put_payload(self.objects, self.placement, scope, data, MEDIA_JSON)
         return made(payload_uri=payload.uri)
@@ -157,11 +167,42 @@ class ResultStore:
         if result.get("tier") == LOOP_TIER:
             parts = [None if p is None else await self.load(scope, p) for p in result["parts"]]
             return loop_result(parts, result["stats"])
+        if result.get("tier") == MANIFEST_TIER:
+            return loop_result(await self._assembled(scope, result), result["stats"])
         if not is_reference(result):
             return result_body(result)
         reference = result["reference"]
         data, media_type = await self._fetch(scope, reference)
         return await self._work(self._is_large(len(data)), lambda: decode_result(media_type, data))
+
+    async def _assembled(self, scope: Scope, result: dict[str, Any]) -> list[Any]:
+        """What the items of a framed loop gave, None for those that never ran."""
+        manifest = result["manifest"]
+        values: list[Any] = [None] * manifest["total"]
+        parts = manifest_parts(self.objects, self.placement, scope, manifest, self.load)
+        async for first, given in parts:
+            values[first : first + len(given)] = given
+        return values
+
+    async def find(self, scope: Scope, name: ResultName) -> tuple[Any] | None:
+        """The value stored at a coordinate, in a tuple; None when there is none.
+
+        Asks the store and not an event, so there is no digest to compare with: objects are written
+        whole or not at all.
+
+        Raises:
+            NotFoundError: it is another tenant's.
+            StoreError: the store did not say.
+        """
+        self._check_tenant(scope, name)
+        for media_type, ext in EXTENSIONS.items():
+            try:
+                data = await self.objects.get(result_key(self.placement, name, ext))
+            except ObjectMissingError:
+                continue
+            large = self._is_large(len(data))
+            return (await self._work(large, partial(decode_result, media_type, data)),)
+        return None
 
     async def table(self, scope: Scope, result: dict[str, Any]) -> pa.Table:
         """A result as an Arrow table: mapped where it is a local file, else read.
@@ -171,13 +212,13 @@ class ResultStore:
             ObjectMissingError: its bytes are not there, or not the ones its event names.
             UsageError: it is not a table.
         """
-        if result.get("tier") == LOOP_TIER:
+        if result.get("tier") in LOOP_TIERS:
             return table_of((await self.load(scope, result))["results"])
         if not is_reference(result):
             return table_of(result_body(result))
         reference = result["reference"]
         key = self._key(scope, reference)
-        if reference["media_type"] == MEDIA_FEATHER:
+        if reference["media_type"] == MEDIA_FEATHER and self.tiers is None:
             path = self.objects.local_path(key)
             if path is not None:
                 found = await self.objects.info(key)
@@ -222,7 +263,8 @@ class ResultStore:
             return False
         return True
 
-    def _decide(self, value: Any, budget: int | None, *, secret: bool) -> TierDecision:
+    def _decide(self, value: Any, budget: int | None, *, secret: bool) -> tuple[TierDecision, bool]:
+        """The decision, and whether the bytes hold secrets."""
         hidden = secret or has_credentials(value)
         limit = self._context_max_bytes
         try:
@@ -236,15 +278,63 @@ class ResultStore:
             msg = f"the result has no JSON form: {type(error).__name__}"
             raise ToolError(msg, "schema") from None
         if secret:
-            return replace(decision, extracted=MASK, truncated={EVERYTHING: MASKED})
+            return replace(decision, extracted=MASK, truncated={EVERYTHING: MASKED}), True
         if not hidden:
-            return decision
+            return decision, False
         block, cut = extract(mask(value), self._extracted_max_bytes)
         _, covered = mask_marked(block)
         marks = bounded_marks({**cut, **covered}, self._extracted_max_bytes // 2)
-        return replace(decision, extracted=block, truncated=marks)
+        return replace(decision, extracted=block, truncated=marks), True
 
-    async def _fetch(self, scope: Scope, reference: dict[str, Any]) -> tuple[bytes, str]:
+    async def _keep(
+        self, scope: Scope, name: ResultName, decision: TierDecision
+    ) -> dict[str, Any] | None:
+        """Offer durable bytes to the nearer tiers (CCH-2); the hint for the event."""
+        if self.tiers is None:
+            return None
+        assert decision.data is not None
+        key = TierKey(
+            tenant_id=scope.tenant_id,
+            organization_id=scope.organization_id,
+            execution_id=name.execution_id,
+            sha256=decision.sha256,
+            size_bytes=decision.size_bytes,
+            media_type=decision.media_type,
+            schema_digest=decision.schema_digest,
+            rows=decision.rows,
+        )
+        local = self.objects.local_path(result_key(self.placement, name, decision.ext))
+        return await self.tiers.keep(key, decision.data, local=local)
+
+    async def _fetch(self, scope: Scope, reference: dict[str, Any]) -> tuple[Data, str]:
+        """Bytes and media type, from the nearest tier that has them."""
+        if self.tiers is None or reference.get("secret"):
+            return await self._durable(scope, reference)
+        place = self._key(scope, reference)
+        name = parse_result_uri(reference["uri"])
+        key = TierKey(
+            tenant_id=scope.tenant_id,
+            organization_id=scope.organization_id,
+            execution_id=name.execution_id,
+            sha256=reference["sha256"],
+            size_bytes=reference["bytes"],
+            media_type=reference["media_type"],
+            schema_digest=reference.get("schema_digest"),
+            rows=reference.get("rows"),
+        )
+        media_type = key.media_type
+
+        async def durable() -> tuple[bytes, bool]:
+            nonlocal media_type
+            data, media_type = await self._durable(scope, reference)
+            return data, media_type == key.media_type
+
+        data = await self.tiers.fetch(
+            key, reference.get("ipc"), local=self.objects.local_path(place), durable=durable
+        )
+        return data, media_type
+
+    async def _durable(self, scope: Scope, reference: dict[str, Any]) -> tuple[bytes, str]:
         """Bytes and media type: the object at its own key, or the payload it is to be made from."""
         key = self._key(scope, reference)
         try:
@@ -254,11 +344,26 @@ class ResultStore:
             if payload_uri is None:
                 raise
             return await get_payload(self.objects, self.placement, scope, payload_uri), MEDIA_JSON
-        digest = await self._work(self._is_large(len(data)), lambda: sha256_hex(data))
-        if digest != reference["sha256"]:
-            msg = f"the bytes of {reference['uri']} are not the ones its event names"
-            raise ObjectMissingError(msg)
+        if not await self._matches(data, reference):
+            data = await self._other_copy(key, reference)
         return data, reference["media_type"]
+
+    async def _matches(self, data: bytes, reference: dict[str, Any]) -> bool:
+        digest = await self._work(self._is_large(len(data)), lambda: sha256_hex(data))
+        return bool(digest == reference["sha256"])
+
+    async def _other_copy(self, key: str, reference: dict[str, Any]) -> bytes:
+        """The bytes an event names, from whichever copy still has them; the nearest had not."""
+        copies = self.objects.copies()
+        for copy in copies if len(copies) > 1 else ():
+            try:
+                data = await copy.get(key)
+            except StoreError:
+                continue
+            if await self._matches(data, reference):
+                return data
+        msg = f"the bytes of {reference['uri']} are not the ones its event names"
+        raise ObjectMissingError(msg)
 
     def _key(self, scope: Scope, reference: dict[str, Any]) -> str:
         name = parse_result_uri(str(reference.get("uri")))

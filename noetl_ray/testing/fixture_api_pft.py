@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from noetl_ray.testing.fixture_api_state import FixtureState, seed_of
 
-BATCH_PATIENTS_MAX = 500
+BATCH_MAX = 500
 DATA_TYPES: dict[str, tuple[int, int]] = {
     "assessments": (2, 3),
     "conditions": (1, 3),
@@ -64,6 +64,19 @@ def page_record(patient_id: str, data_type: str, page: int) -> dict[str, Any]:
     return record
 
 
+def demographics_of(patient_id: str) -> dict[str, Any]:
+    """Who a patient is."""
+    seed = seed_of(f"{patient_id}:demographics")
+    return {
+        "patientId": patient_id,
+        "firstName": _FIRST[seed % len(_FIRST)],
+        "lastName": _LAST[seed // 8 % len(_LAST)],
+        "dob": f"{1930 + seed % 60}-{seed % 12 + 1:02d}-{seed % 28 + 1:02d}",
+        "gender": ("female", "male")[seed % 2],
+        "status": "active",
+    }
+
+
 def mds_document(assessment_id: str) -> dict[str, Any]:
     """The detail of one assessment: three sections of three questions."""
     sections = []
@@ -96,17 +109,7 @@ def _single(routes: APIRouter, admit: Any) -> None:
     @routes.get("/patient/demographics")
     async def demographics(patientId: Patient) -> JSONResponse:
         admit()
-        seed = seed_of(f"{patientId}:demographics")
-        return JSONResponse(
-            {
-                "patientId": patientId,
-                "firstName": _FIRST[seed % len(_FIRST)],
-                "lastName": _LAST[seed // 8 % len(_LAST)],
-                "dob": f"{1930 + seed % 60}-{seed % 12 + 1:02d}-{seed % 28 + 1:02d}",
-                "gender": ("female", "male")[seed % 2],
-                "status": "active",
-            }
-        )
+        return JSONResponse(demographics_of(patientId))
 
     @routes.get("/mds/assessment_ids")
     async def assessment_ids(patientId: Patient) -> JSONResponse:
@@ -138,11 +141,13 @@ def _batch(routes: APIRouter) -> None:
         pageSize: int = 1,
         patientsPerFacility: Number = 1000,
     ) -> JSONResponse:
-        if data_type not in DATA_TYPES:
+        if data_type not in DATA_TYPES and data_type != "demographics":
             raise HTTPException(404, f"unknown data type {data_type}")
-        patients = [part.strip() for part in patientIds.split(",") if part.strip()]
-        if len(patients) > BATCH_PATIENTS_MAX:
-            raise HTTPException(400, f"at most {BATCH_PATIENTS_MAX} patients")
+        patients = _listed(patientIds)
+        if data_type == "demographics":
+            people = [demographics_of(patient) for patient in patients]
+            found = {"dataType": data_type, "patientCount": len(patients), "rowCount": len(people)}
+            return JSONResponse(found | {"rows": people})
         rows = [
             {
                 "facility_id": _facility(patient, patientsPerFacility),
@@ -161,6 +166,21 @@ def _batch(routes: APIRouter) -> None:
                 "rows": rows,
             }
         )
+
+    @routes.get("/pft/mds/batch")
+    async def mds_batch(assessmentIds: str) -> JSONResponse:
+        rows = [
+            {"assessment_id": each, "payload": mds_document(each)}
+            for each in _listed(assessmentIds)
+        ]
+        return JSONResponse({"rowCount": len(rows), "rows": rows})
+
+
+def _listed(text: str) -> list[str]:
+    ids = [part.strip() for part in text.split(",") if part.strip()]
+    if len(ids) > BATCH_MAX:
+        raise HTTPException(400, f"at most {BATCH_MAX} ids")
+    return ids
 
 
 def _facility(patient_id: str, patients_per_facility: int) -> int:

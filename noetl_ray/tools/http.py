@@ -38,6 +38,7 @@ CONFIG_KEYS: frozenset[str] = frozenset(
         "follow_redirects",
         "form",
         "headers",
+        "idempotency_header",
         "input",
         "json",
         "method",

@@ -7,6 +7,7 @@ where the request needs them and remembered in ``secret_headers``, so that no ot
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -60,8 +61,9 @@ def prepare(config: Mapping[str, Any], auth: Auth | None, idempotency_key: str) 
     url = _url(config)
     if query:
         url = url.copy_merge_params(query)
-    if method in _UNSAFE_METHODS and idempotency_key:
-        headers.setdefault(IDEMPOTENCY_HEADER, idempotency_key)
+    wanted = config.get("idempotency_header", IDEMPOTENCY_HEADER)
+    if method in _UNSAFE_METHODS and idempotency_key and wanted:
+        headers.setdefault(_header_name(wanted), idempotency_key)
     return Prepared(
         method=method,
         url=url,
@@ -70,6 +72,16 @@ def prepare(config: Mapping[str, Any], auth: Auth | None, idempotency_key: str) 
         secret_headers=secret_headers,
         secret_params=secret_params,
     )
+
+
+def _header_name(wanted: Any) -> str:
+    """The name a task gives the header of its idempotency key; true means the usual one."""
+    if wanted is True:
+        return IDEMPOTENCY_HEADER
+    if not isinstance(wanted, str) or not re.fullmatch(r"[A-Za-z0-9-]{1,64}", wanted):
+        msg = f"idempotency_header must be a header name or false, not {wanted!r}"
+        raise ToolError(msg, "client_error")
+    return wanted
 
 
 def _url(config: Mapping[str, Any]) -> httpx.URL:

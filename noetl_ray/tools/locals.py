@@ -88,7 +88,6 @@ class Locals:
         self.values: dict[str, Any] = {}
         self.written: dict[str, Any] = {}
         self.output: Output | None = None
-        self._shown: Output | None = None
         self.given: dict[str, Any] = {}
         """What the current task's `input` rendered to."""
 
@@ -120,8 +119,8 @@ class Locals:
         }
         if self._iter:
             locals_["iter"] = self._iter
-        if self._shown is not None:
-            locals_["output"] = locals_["outcome"] = self._shown
+        if self.output is not None:
+            locals_["output"] = locals_["outcome"] = shown(self.output)
         return locals_
 
     def take(self, locals_: dict[str, Any], given: dict[str, Any]) -> None:
@@ -155,7 +154,6 @@ class Locals:
     def note(self, task: Task, output: Output) -> None:
         """A task has run; a failed one leaves its label and `_prev` as they were."""
         self.output = output
-        self._shown = shown(output)
         self._output_task = task.label
         if not output["error"]:
             self._prev = task.label
@@ -266,4 +264,3 @@ class Locals:
             ok = not told["error"]
             data = progress.values.get(self._output_task) if ok else told.get("data")
             self.output = Output({**told, "data": data})
-            self._shown = shown(self.output)

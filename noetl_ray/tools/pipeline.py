@@ -19,7 +19,7 @@ from noetl_ray.tools.keychain import Prepare, was_refused
 from noetl_ray.tools.limits import after_retry_after
 from noetl_ray.tools.locals import Locals, Progress
 from noetl_ray.tools.outcome import FailedAttempt, PipelineOutcome, error_of, tool_error
-from noetl_ray.tools.port import ToolContext
+from noetl_ray.tools.port import ToolContext, ToolResult
 from noetl_ray.tools.shell_words import fill_commands
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from noetl_ray.dsl.model import Rule, Step, Task
     from noetl_ray.dsl.template import Templates
     from noetl_ray.engine.names import Names
+    from noetl_ray.tools.meter import TaskMeter
     from noetl_ray.tools.registry import ToolRegistry
 
 TASK_RUNS_MAX = 1_000_000
@@ -46,6 +47,9 @@ ContextFactory = Callable[
 A turn is one visit of a task, however many attempts it takes. Raises LogError to stop before an
 outside call.
 """
+
+Adopt = Callable[["Task"], Awaitable[tuple[Any] | None]]
+"""What a task gave an earlier holder, in a tuple; None when it has to run."""
 
 Recorder = Callable[[Progress], Awaitable[None]]
 """Makes a pipeline's progress durable; raises LogError when the command is no longer ours."""
@@ -68,7 +72,10 @@ class Pipeline:
         prepare: Prepare | None = None,
         record: Recorder | None = None,
         progress: Progress | None = None,
+        meter: TaskMeter | None = None,
+        adopt: Adopt | None = None,
     ) -> None:
+        self._adopt = adopt
         self._step = step
         self._registry = registry
         self._templates = templates
@@ -76,6 +83,7 @@ class Pipeline:
         self._context_for = context_for
         self._prepare = prepare
         self._record = record
+        self._meter = meter
         self._locals = Locals(names, ctx, templates, iteration, step)
         self._failed_attempts: list[FailedAttempt] = []
         self._index = 0
@@ -174,7 +182,7 @@ class Pipeline:
     async def _run_task(self, task: Task) -> Output:
         """One run of one task; an error becomes part of the envelope."""
         self._runs += 1
-        started = self._clock.monotonic()
+        started = acting = self._clock.monotonic()
         data: Any = None
         error: dict[str, Any] | None = None
         meta: dict[str, Any] = {}
@@ -188,10 +196,11 @@ class Pipeline:
                 refused = self._attempt > 1 and was_refused(self._locals.output)
                 await self._prepare(task, self._step, refused=refused)
             locals_ = self._locals.of(task, self._attempt)
-            config, timeout = self._render(task, locals_)
             names = self._locals.names(locals_)
+            config, timeout = self._render(task, locals_, names)
             context = await self._context_for(task, self._attempt, self._turns, timeout, names)
-            result = await tool.run(config, context)
+            acting = self._clock.monotonic()
+            result = await self._adopted(task) or await tool.run(config, context)
             data, meta, ref = result.data, result.meta, result.ref
         except ToolError as failure:
             data = failure.data
@@ -211,6 +220,9 @@ class Pipeline:
             # A tool that breaks its own contract fails its task; left alone it would be offered,
             # and act on the world, again and again.
             error = error_of("unknown", f"{type(failure).__name__}: {failure}", task=task.label)
+        ended = self._clock.monotonic()
+        if self._meter is not None:
+            self._meter.note(task, acting - started, ended - acting, failed=error is not None)
         output = Output(
             status="error" if error else "ok",
             data=data,
@@ -218,7 +230,7 @@ class Pipeline:
             ref=ref,
             meta={
                 "attempt": self._attempt,
-                "duration_ms": round((self._clock.monotonic() - started) * 1000, 3),
+                "duration_ms": round((ended - started) * 1000, 3),
             },
         )
         for key in _ENVELOPE_KEYS:
@@ -229,9 +241,24 @@ class Pipeline:
         self._locals.apply_set(task, task.set, output, by_task=True)
         return output
 
-    def _render(self, task: Task, locals_: dict[str, Any]) -> tuple[dict[str, Any], float | None]:
-        names = self._locals.names(locals_)
-        given = self._templates.value({**task.input, **self._step.input}, names, coerce=True)
+    async def _adopted(self, task: Task) -> ToolResult | None:
+        """What an earlier holder's run gave, for the one task of this run that may have had one.
+
+        Every task with side effects is recorded before the next begins, so only the first of a
+        later holder can be in doubt.
+        """
+        if self._adopt is None or not self._has_side_effects(task):
+            return None
+        adopt, self._adopt = self._adopt, None
+        found = await adopt(task)
+        return None if found is None else ToolResult(data=found[0])
+
+    def _render(
+        self, task: Task, locals_: dict[str, Any], names: Names
+    ) -> tuple[dict[str, Any], float | None]:
+        """The task's config and time limit; ``locals_``, which ``names`` show, get its input."""
+        wanted = {**task.input, **self._step.input}
+        given = self._templates.value(wanted, names, coerce=True) if wanted else {}
         self._locals.take(locals_, given)
         text_keys = self._registry.get(task.kind).text_keys
         config: dict[str, Any] = {}

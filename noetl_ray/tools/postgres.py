@@ -18,9 +18,10 @@ from noetl_ray.tools.limits import time_limit_s
 from noetl_ray.tools.port import ToolContext, ToolResult
 from noetl_ray.tools.postgres_cursor import PostgresCursor
 from noetl_ray.tools.postgres_errors import map_error
+from noetl_ray.tools.postgres_once import once, refuse_unfit
 from noetl_ray.tools.postgres_pools import PostgresPools, Target, is_alive, target_of
 from noetl_ray.tools.postgres_values import converter_for
-from noetl_ray.tools.sqlsplit import head_words, split_statements
+from noetl_ray.tools.sqlsplit import gives_no_rows, head_words, split_statements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,7 @@ CONFIG_KEYS: frozenset[str] = frozenset(
         "auth",
         "credential",
         "database",
+        "exactly_once",
         "input",
         "pool",
         "timeout",
@@ -69,15 +71,21 @@ class PostgresTool:
         target = target_of(auth, config.get("database"))
         limit = time_limit_s(config, context.timeout_s)
         results: list[dict[str, Any]] = []
+        key = ""
+        if config.get("exactly_once") is True:
+            refuse_unfit(statements)
+            key = context.idempotency_key
         try:
             async with asyncio.timeout(limit):
-                await self._run_all(target, statements, results)
+                kept = await self._run_all(target, statements, results, key)
         except TimeoutError:
             msg = f"the SQL ran longer than {limit:g} s and was cancelled"
             data = _shape(results, len(statements), failed=msg)
             raise ToolError(msg, "db_timeout", True, {"timeout_s": limit}, data) from None
-        data = _shape(results, len(statements))
+        data = kept or _shape(results, len(statements))
         meta = {"code": "00000", "sqlstate": "00000", "row_count": data["row_count"]}
+        if key:
+            meta["adopted"] = kept is not None
         return ToolResult(data=data, meta=meta)
 
     async def close(self) -> None:
@@ -85,47 +93,69 @@ class PostgresTool:
         await self._pools.close()
 
     async def _run_all(
-        self, target: Target, statements: Sequence[str], results: list[dict[str, Any]]
-    ) -> None:
+        self,
+        target: Target,
+        statements: Sequence[str],
+        results: list[dict[str, Any]],
+        key: str,
+    ) -> dict[str, Any] | None:
+        """Run the statements; what an earlier run under the same key gave instead, if one did."""
         connection = await self._pools.acquire(target)
         reusable = False
+        kept: dict[str, Any] | None = None
+
+        async def work() -> dict[str, Any]:
+            await _run_each(connection, target, statements, results)
+            return _shape(results, len(statements))
+
         try:
-            for index, statement in enumerate(statements):
+            if key:
                 try:
-                    results.append(await _run_one(connection, statement))
-                except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-                    if isinstance(error, TimeoutError):
-                        raise
-                    many = len(statements) > 1
-                    where = f"statement {index + 1} of {len(statements)}" if many else "SQL error"
-                    mapped = map_error(error, where, target.secrets)
-                    mapped.details["statement_index"] = index
-                    data = _shape(results, len(statements), failed=mapped.message)
-                    raise ToolError(
-                        mapped.message, mapped.kind, mapped.retryable, mapped.details, data
-                    ) from None
+                    found, adopted = await once(connection, key, work)
+                except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                    raise map_error(error, "exactly_once", target.secrets) from None
+                kept = found if adopted else None
+            else:
+                await work()
             if is_alive(connection) and connection.is_in_transaction():
                 msg = "the SQL left a transaction open, so its changes were rolled back: add COMMIT"
                 raise ToolError(msg, "schema")
             reusable = not any(_leaves_traces(statement) for statement in statements)
+            return kept
         finally:
             keep = reusable or _is_clean(connection, statements)
             await self._pools.release(target, connection, keep=keep)
 
 
+async def _run_each(
+    connection: Any, target: Target, statements: Sequence[str], results: list[dict[str, Any]]
+) -> None:
+    for index, statement in enumerate(statements):
+        try:
+            results.append(await _run_one(connection, statement))
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            many = len(statements) > 1
+            where = f"statement {index + 1} of {len(statements)}" if many else "SQL error"
+            mapped = map_error(error, where, target.secrets)
+            mapped.details["statement_index"] = index
+            data = _shape(results, len(statements), failed=mapped.message)
+            raise ToolError(
+                mapped.message, mapped.kind, mapped.retryable, mapped.details, data
+            ) from None
+
+
 async def _run_one(connection: Any, statement: str) -> dict[str, Any]:
+    if gives_no_rows(statement):
+        # One message there and one back, where a statement of unknown shape takes three of each.
+        return _changed(await connection.execute(statement))
     prepared = await connection.prepare(statement)
     attributes = prepared.get_attributes()
     records = await prepared.fetch()
     message = prepared.get_statusmsg() or ""
     if not attributes:
-        count = _affected(message)
-        return {
-            "status": "success",
-            "row_count": count,
-            "affected_rows": count,
-            "message": message,
-        }
+        return _changed(message)
     columns = [attribute.name for attribute in attributes]
     converters = [converter_for(attribute.type.name) for attribute in attributes]
     rows: list[dict[str, Any]] = []
@@ -140,6 +170,16 @@ async def _run_one(connection: Any, statement: str) -> dict[str, Any]:
             for record in records[start : start + _ROWS_PER_TURN]
         )
     return {"status": "success", "columns": columns, "rows": rows, "row_count": len(rows)}
+
+
+def _changed(message: str) -> dict[str, Any]:
+    count = _affected(message)
+    return {
+        "status": "success",
+        "row_count": count,
+        "affected_rows": count,
+        "message": message,
+    }
 
 
 def _affected(message: str) -> int:

@@ -27,6 +27,7 @@ _EVICT = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
     "WHERE application_name = $1 AND pid <> pg_backend_pid()"
 )
+_BEGIN = "SELECT pg_current_xact_id()::text, set_config('application_name', $1, true)"
 _FATES: dict[str, Fate] = {
     "committed": "committed",
     "aborted": "aborted",
@@ -108,15 +109,14 @@ class PostgresCursor:
         try:
             transaction = connection.transaction()
             await transaction.start()
-            await connection.execute("SELECT set_config('application_name', $1, true)", wanted.tag)
+            token = await connection.fetchval(_BEGIN, wanted.tag)
             rows = await _run(connection, statements)
-            size = sum(len(canonical_json(to_jsonable(row))) for row in rows)
+            size = len(canonical_json(to_jsonable(rows)))
             if size > wanted.max_bytes and len(rows) > 1:
                 await transaction.rollback()
                 reusable = True
                 return Claimed(), max(1, len(rows) * wanted.max_bytes // size)
             if rows:
-                token = await connection.fetchval("SELECT pg_current_xact_id()::text")
                 await keep(rows, token)
             await transaction.commit()
             reusable = True

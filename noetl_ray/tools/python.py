@@ -168,6 +168,7 @@ async def _request(code: str, config: dict[str, Any], context: ToolContext) -> b
         "names": _names_read(code, context.names),
         "loop": _loop_names(context.names),
         "execution_id": str(context.execution_id),
+        "idempotency_key": context.idempotency_key,
         "libs": config.get("libs"),
         "env": config.get("env"),
     }

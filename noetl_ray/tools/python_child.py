@@ -107,6 +107,7 @@ def _fill(
 ) -> None:
     space.update(json=json, os=os, datetime=datetime, uuid=uuid)
     space["execution_id"] = request["execution_id"]
+    space["idempotency_key"] = request.get("idempotency_key", "")
     space["context"] = {**names, "execution_id": request["execution_id"]}
     space["args"] = given
     space["input_data"] = given
@@ -146,7 +147,7 @@ def _bind(
     given, names = request["input"], request["names"]
     common: dict[str, Any] = {
         key: space[key]
-        for key in ("input_data", "args", "context", "execution_id", "auth")
+        for key in ("input_data", "args", "context", "execution_id", "idempotency_key", "auth")
         if key in space
     }
     sources = (given, names, request["loop"], common)

@@ -112,6 +112,51 @@ def head_words(statement: str, count: int = 4) -> tuple[str, ...]:
     return tuple(words)
 
 
+_QUIET_HEADS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
+
+
+def gives_no_rows(statement: str) -> bool:
+    """Whether a statement surely changes data and answers with a count only.
+
+    Said of an INSERT, UPDATE, DELETE or MERGE, also below WITH, whose text nowhere says RETURNING.
+    """
+    head = head_words(statement, 1)
+    if not head or (head[0] != "WITH" and head[0] not in _QUIET_HEADS):
+        return False
+    if "RETURNING" in statement.upper():
+        return False
+    return head[0] in _QUIET_HEADS or _main_word(statement) in _QUIET_HEADS
+
+
+def _main_word(statement: str) -> str:
+    """The word after the last of the WITH clauses, each of which ends with a parenthesis."""
+    position = depth = 0
+    closed = False
+    while position < len(statement):
+        match = _TOKEN.match(statement, position)
+        assert match is not None, "the pattern's last branch takes any character"
+        position = match.end()
+        word = match.group().upper()
+        match match.lastgroup:
+            case "line" | "space":
+                continue
+            case "block":
+                position = _after_comment(statement, position)
+                continue
+            case "escaped":
+                position = _after_continuations(statement, position)
+            case "dollar":
+                closing = statement.find(match.group(), position)
+                position = len(statement) if closing < 0 else closing + len(match.group())
+            case "mark":
+                depth += {"(": 1, ")": -1}.get(word, 0)
+            case "word" if closed and word != "AS":
+                # Names may be words too: `WITH update AS (SELECT 1) SELECT ...`.
+                return word
+        closed = word == ")" and depth == 0
+    return ""
+
+
 def _after_comment(sql: str, position: int) -> int:
     depth = 1
     while depth:

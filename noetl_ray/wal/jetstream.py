@@ -173,6 +173,10 @@ class JetStreamLog:
         """The position of the newest record of the log, 0 when empty."""
         return int((await self._api.state())["last_seq"])
 
+    async def first_after(self, subject_filter: str, position: int) -> Recorded | None:
+        """The first record under a filter after a position, or None."""
+        return _recorded(await self._api.first_after(subject_filter, position))
+
     async def purge(self, subject: str, *, keep: int = 0) -> int:
         """Remove the records of a subject but the last ``keep``; returns how many went.
 

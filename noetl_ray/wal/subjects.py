@@ -109,6 +109,11 @@ def shard_filter(shard: int) -> str:
     return f"{EVENTS_ROOT}.{shard}.>"
 
 
+def execution_filter(scope: Scope, execution_id: int) -> str:
+    """Every subject of one execution, whatever its shard; not a keyed request (P11)."""
+    return f"{EVENTS_ROOT}.*.{scope.tenant_id}.{scope.organization_id}.{execution_id}.>"
+
+
 def parse_event_subject(subject: str) -> EventSubject | None:
     """Read an execution subject back; None for any other subject."""
     parts = subject.split(".")

@@ -18,6 +18,8 @@ from noetl_ray.web import (
     frames,
     objects,
     problems,
+    replay,
+    storage,
     submitting,
     system,
 )
@@ -52,6 +54,7 @@ def create_app(deps: GatewayDeps) -> FastAPI:
     )
     app.state.deps = deps
     app.state.metrics = Metrics()
+    app.state.metrics.registry.register(deps.tiers)
     app.state.waiters = Waiters(deps.queries, deps.clock)
     app.state.metrics.waiting.set_function(lambda: app.state.waiters.count)
     for module in (
@@ -62,7 +65,9 @@ def create_app(deps: GatewayDeps) -> FastAPI:
         commands,
         frames,
         objects,
+        replay,
         credentials,
+        storage,
         system,
     ):
         app.include_router(module.routes)

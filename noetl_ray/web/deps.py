@@ -7,7 +7,7 @@ for anything else: no router opens a connection.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fastapi import Request  # noqa: TC002 - FastAPI reads the annotation at run time
@@ -22,6 +22,7 @@ from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.submit import SubmitPorts
 from noetl_ray.web.metrics import Metrics
+from noetl_ray.web.tier_board import TierBoard
 from noetl_ray.web.waiting import Waiters
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class GatewayDeps:
     """Where ends of executions are told of; without it they are noticed by looking."""
     states: States | None = None
     """Needed only for the ``variables`` of a status."""
+    tiers: TierBoard = field(default_factory=TierBoard)
+    """What was heard of the tiers of all hosts."""
     health: Callable[[], Awaitable[dict[str, Any]]] | None = None
     """More facts for the health page; a raised error makes it unhealthy."""
 

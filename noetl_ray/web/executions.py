@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.feather as feather
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from noetl_ray.engine.state import LOOP_TIER, ExecutionState, parse_state
+from noetl_ray.engine.state import LOOP_TIERS, ExecutionState, parse_state
 from noetl_ray.errors import NotFoundError, UsageError
 from noetl_ray.events.types import EventType
 from noetl_ray.readmodel.port import LIMIT_MAX
@@ -222,7 +222,7 @@ async def _result_block(caller: Caller, execution_id: int, step: str) -> tuple[d
     """
     state = await _state(caller, execution_id)
     step_state = state.steps.get(step) if state is not None else None
-    if step_state is not None and (step_state.result or {}).get("tier") == LOOP_TIER:
+    if step_state is not None and (step_state.result or {}).get("tier") in LOOP_TIERS:
         return step_state.result or {}, step_state.visits
     after, found, visit, seen = 0, None, 0, False
     while True:

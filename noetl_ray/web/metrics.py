@@ -31,6 +31,12 @@ class Metrics:
             ("duplicate",),
             registry=self.registry,
         )
+        self.uris = Counter(
+            "noetl_result_uri_accept",
+            "Names given to be resolved, by the grammar they are written in.",
+            ("outcome",),
+            registry=self.registry,
+        )
         self.waiting = Gauge(
             "noetl_gateway_waiting", "Executions somebody waits for.", registry=self.registry
         )

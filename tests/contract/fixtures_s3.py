@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,12 +32,25 @@ class S3Server:
 
     endpoint_url: str
     bucket: str
+    process: subprocess.Popen[bytes]
+
+    def stop(self) -> None:
+        """End the server and keep its files: what a client sees when a store is down."""
+        self.process.kill()
+        self.process.wait(STOP_S)
 
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """One server for all tests of the session."""
-    home = tmp_path_factory.mktemp("seaweedfs")
+    with running_s3(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server
+
+
+@contextmanager
+def running_s3(home: Path) -> Iterator[S3Server]:
+    """A server of one's own, for those who want to stop it."""
+    home.mkdir(parents=True, exist_ok=True)
     config = home / "s3.json"
     config.write_text(json.dumps(_config()))
     ports = _free_ports(8)
@@ -52,7 +66,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         try:
             endpoint = f"http://127.0.0.1:{ports[0]}"
             _await_bucket(process, endpoint, home / "weed.log")
-            yield S3Server(endpoint_url=endpoint, bucket="contract")
+            yield S3Server(endpoint_url=endpoint, bucket="contract", process=process)
         finally:
             process.terminate()
             try:

@@ -7,6 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -18,6 +19,9 @@ from noetl_ray.readmodel.postgres_queries import PostgresQueries
 from noetl_ray.readmodel.postgres_store import PostgresProjectionStore
 from noetl_ray.readmodel.projecting import state_key
 from noetl_ray.readmodel.schema import drop_schema, migrate
+from noetl_ray.replay import decode_history
+from noetl_ray.replay.reading import read_execution
+from noetl_ray.replay.surfaces import bundle_of, first_difference, rows_of_records, surfaces_of
 from noetl_ray.scope import Scope
 from noetl_ray.testing.histories import HistoryWriter
 from noetl_ray.wal.jetstream import JetStreamLog
@@ -25,6 +29,7 @@ from noetl_ray.wal.memory import MemoryLog
 
 pytestmark = pytest.mark.contract
 SCOPE = Scope()
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
 def projector_of(log, store, **more):
@@ -90,6 +95,43 @@ async def test_postgres_and_memory_hold_the_same_after_the_same_log(postgres):
         key = state_key(("default", "default", number))
         kept = await store.load_projection(key)
         assert kept.state == (await memory.load_projection(key)).state
+
+
+@pytest.mark.asyncio
+async def test_val_1_what_postgres_holds_has_the_six_checksums_of_the_log(postgres):
+    """Recorded stories, one record a commit: every merge on the way is Postgres's own."""
+    store, queries = postgres
+    for shift, path in enumerate(sorted(GOLDEN.glob("*/events.jsonl"))):
+        log = MemoryLog(SystemClock())
+        records = decode_history(path.read_bytes())
+        scope = Scope(tenant_id=path.parent.name)
+        for recorded in records:
+            events = tuple(
+                msgspec.structs.replace(
+                    event, tenant_id=scope.tenant_id, event_id=event.event_id + shift
+                )
+                for event in recorded.record.events
+            )
+            await log.append(
+                recorded.subject.replace(".default.default.", f".{scope.tenant_id}.default."),
+                msgspec.structs.replace(recorded.record, events=events),
+                expected_version=None,
+            )
+        projector = Projector(
+            log, store, None, SystemClock(), shards=range(16), shard_count=16, batch_size=1,
+            batch_window_ms=5,
+        )  # fmt: skip
+        await projector.start()
+        await catch_up(projector, log)
+        await projector.stop()
+        (row,) = await queries.executions(scope)
+        live = await queries.whole_execution(scope, row.execution_id)
+        again = rows_of_records(await read_execution(log, scope, row.execution_id))
+        assert first_difference(surfaces_of(again), surfaces_of(live)) is None, path.parent.name
+        assert bundle_of(surfaces_of(again)) == bundle_of(surfaces_of(live))
+        assert await queries.whole_execution(SCOPE, row.execution_id) is None
+        async with store._pool.acquire() as connection:
+            await connection.execute("DELETE FROM noetl.projection_checkpoint")
 
 
 @pytest.mark.asyncio

@@ -287,3 +287,42 @@ async def test_a_wrong_database_is_named_without_the_password(db):
     error = await db.fail("select 1", database="nowhere")
     assert error.kind == "not_found"
     assert "nowhere" in str(error)
+
+
+# exactly_once
+
+
+@pytest.mark.asyncio
+async def test_exactly_once_gives_the_first_result_back_and_does_nothing(db):
+    await db.run("CREATE TABLE paid (id int)")
+    sql = "INSERT INTO paid VALUES (1); SELECT count(*) AS n FROM paid"
+    first = await db.result(sql, exactly_once=True)
+    again = await db.result(sql, exactly_once=True)
+    assert first.data["rows"] == again.data["rows"] == [{"n": 1}]
+    assert (first.meta["adopted"], again.meta["adopted"]) == (False, True)
+    assert (await db.run("SELECT count(*) AS n FROM paid"))["rows"] == [{"n": 1}]
+
+
+@pytest.mark.asyncio
+async def test_exactly_once_rolls_effect_and_mark_back_together(db):
+    await db.run("CREATE TABLE paid (id int)")
+    await db.fail("INSERT INTO paid VALUES (1); SELECT 1/0", exactly_once=True)
+    assert (await db.run("SELECT count(*) AS n FROM paid"))["rows"] == [{"n": 0}]
+    await db.run("INSERT INTO paid VALUES (2)", exactly_once=True)
+    assert (await db.run("SELECT id FROM paid"))["rows"] == [{"id": 2}]
+
+
+@pytest.mark.asyncio
+async def test_exactly_once_holds_for_runs_at_the_same_time(db):
+    await db.run("CREATE TABLE paid (id int)")
+    sql = "INSERT INTO paid VALUES (1); SELECT pg_sleep(0.2)"
+    runs = await asyncio.gather(*(db.result(sql, exactly_once=True) for _ in range(2)))
+    assert sorted(run.meta["adopted"] for run in runs) == [False, True]
+    assert (await db.run("SELECT count(*) AS n FROM paid"))["rows"] == [{"n": 1}]
+
+
+@pytest.mark.asyncio
+async def test_exactly_once_refuses_what_cannot_be_in_a_transaction(db):
+    error = await db.fail("VACUUM", exactly_once=True)
+    assert error.kind == "schema"
+    assert "exactly_once" in error.message

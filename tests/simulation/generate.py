@@ -58,9 +58,13 @@ def _loop(rng: random.Random) -> dict[str, Any]:
     items: Any = list(range(size))
     if rng.random() < 0.2:
         items = [{"i": i, "pad": "z" * 9_000} for i in range(8)]
+    elif rng.random() < 0.2:
+        items = list(range(rng.choice([11, 16])))
     spec: dict[str, Any] = {"mode": rng.choice(["sequential", "parallel"])}
     if spec["mode"] == "parallel":
         spec["max_in_flight"] = rng.choice([1, 2, "{{ 1 + workload.limit }}"])
+    if rng.random() < 0.4:
+        spec["frame"] = _frame(rng)
     return {"in": items, "iterator": "row", "spec": spec}
 
 
@@ -106,14 +110,7 @@ def _pipeline(rng: random.Random) -> list[dict[str, Any]]:
 
 def _cursor(rng: random.Random) -> dict[str, Any]:
     """A loop over rows that workers claim in frames."""
-    frame = {
-        "max_rows": rng.choice([1, 3, 10]),
-        "process": rng.choice(["row", "row", "frame"]),
-        "row_concurrency": rng.choice([1, 2]),
-        "lease_seconds": rng.choice([2, 10]),
-        "heartbeat_seconds": 1,
-        "max_attempts": 500,
-    }
+    frame = _frame(rng) | {"process": rng.choice(["row", "row", "frame"])}
     return {
         "cursor": {
             "kind": "postgres",
@@ -122,6 +119,18 @@ def _cursor(rng: random.Random) -> dict[str, Any]:
         },
         "iterator": "row",
         "spec": {"mode": "cursor", "max_in_flight": rng.choice([1, 2, 3]), "frame": frame},
+    }
+
+
+def _frame(rng: random.Random) -> dict[str, Any]:
+    """A frame policy; attempts do not run out, so that crashes alone fail nothing."""
+    return {
+        "max_rows": rng.choice([1, 3, 10]),
+        "row_concurrency": rng.choice([1, 2]),
+        "max_seconds": rng.choice([2, 30]),
+        "lease_seconds": rng.choice([2, 10]),
+        "heartbeat_seconds": 1,
+        "max_attempts": 500,
     }
 
 

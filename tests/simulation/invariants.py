@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from noetl_ray.engine.fold import fold
-from noetl_ray.engine.state import ExecutionState
+from noetl_ray.engine.state import MANIFEST_TIER, ExecutionState
 from noetl_ray.events.envelope import Event, check_envelope, checksum_of
 from noetl_ray.events.types import (
     COMMAND_TERMINAL,
@@ -137,6 +137,9 @@ def _check_execution(execution_id: int, events: list[Event]) -> list[str]:
 
 def frames_of(result: dict[str, object] | None) -> object:
     """Rows a cursor loop worked off, and how many failed; None for any other result."""
+    if (result or {}).get("tier") == MANIFEST_TIER:
+        # What items give does not depend on timing, how they were cut into ranges does.
+        return dict(result["stats"])  # type: ignore[index,call-overload]
     value = (result or {}).get("extracted")
     if not isinstance(value, dict) or "frame_count" not in value:
         return None

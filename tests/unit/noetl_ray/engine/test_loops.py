@@ -129,6 +129,7 @@ def test_a_number_is_no_collection():
 def test_a_wide_window_is_issued_over_several_decisions():
     """P6: a decision holds at most 256 events."""
     rig = looped(list(range(600)), "parallel", 600)
+    rig.frame_defaults = {"collection_threshold": 600}
     rig.request()
     rig.settle()
     assert len(rig.open()) == 600

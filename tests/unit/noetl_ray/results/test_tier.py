@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl_ray.events.canonical import canonical_json
+from noetl_ray.events.canonical import canonical_json, to_jsonable
 from noetl_ray.results.codecs import MEDIA_FEATHER, MEDIA_JSON, decode_result
 from noetl_ray.results.tier import decide_tier, is_larger_than
 
@@ -172,3 +173,46 @@ def test_size_guess_is_within_a_small_factor(value):
 
 def test_size_guess_stops_early():
     assert is_larger_than([{"a": "x" * 100}] * 1_000_000, 262_144) is True
+
+
+GIVEN = (
+    "import datetime, decimal\n"
+    "GIVEN = {'none': None, 'mixed': [1, 1.5, True], 'decimal': decimal.Decimal('1.10'),\n"
+    " 'nested': {'a': [{'b': []}]}, 'unicode': 'Ünï ✓ \\ud800', 'empty': '', 'nan': float('nan'),\n"
+    " 'big': 1 << 63, 'bigger': 1 << 70, 'least': -(1 << 63), 'bytes': b'ab',\n"
+    " 'when': datetime.datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=datetime.UTC),\n"
+    " 'day': datetime.date(2026, 1, 2), 'set': {'b', 'a', 'c'}, 'zero': -0.0}\n"
+)
+
+
+def test_tier_4_every_kind_of_value_is_the_same_bytes_in_any_process():
+    space: dict[str, Any] = {}
+    exec(GIVEN, space)
+    given = to_jsonable(space["GIVEN"])
+    # One row of each kind, one table of one kind each, and all together.
+    shapes = [[{"v": value, "n": n} for n in range(3)] for value in given.values()]
+    shapes += [[given], {"rows": [given, given]}, [{"v": v} for v in given.values()], [], {}]
+    for value in shapes:
+        decision = decide_tier(value, force_tier=True)
+        found = decode_result(decision.media_type, decision.data)
+        assert found == value
+        assert repr(found) == repr(value) or decision.tier == "json"
+    code = (
+        GIVEN
+        + "from noetl_ray.events.canonical import to_jsonable\n"
+        + "from noetl_ray.results.tier import decide_tier\n"
+        + "given = to_jsonable(GIVEN)\n"
+        + "shapes = [[{'v': value, 'n': n} for n in range(3)] for value in given.values()]\n"
+        + "shapes += [[given], {'rows': [given, given]}]\n"
+        + "print([decide_tier(value, force_tier=True).sha256 for value in shapes])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={"PYTHONHASHSEED": "7", "PYTHONPATH": ":".join(sys.path)},
+    )
+    ours = [decide_tier(value, force_tier=True).sha256 for value in shapes[: len(given) + 2]]
+    assert done.stdout.strip() == str(ours)

@@ -158,3 +158,12 @@ def test_what_cannot_be_sent_is_said_clearly(config, auth, said, kind):
     with pytest.raises(ToolError, match=said) as caught:
         make(config, auth)
     assert caught.value.kind == kind
+
+
+def test_the_header_of_the_idempotency_key_can_be_named_or_left_out():
+    named = make({"method": "POST", "idempotency_header": "X-Request-Id"}).headers
+    assert named["X-Request-Id"] == "key-1"
+    assert "idempotency-key" not in named
+    assert "idempotency-key" not in make({"method": "POST", "idempotency_header": False}).headers
+    with pytest.raises(ToolError, match="idempotency_header"):
+        make({"method": "POST", "idempotency_header": "no such name"})

@@ -251,6 +251,12 @@ async def test_the_render_context_reaches_code_that_asks_for_it(tool, bench):
     assert back == [5, "a", 3, ["execution_id", "iter", "loop_index", "x"]]
     main = {"code": "def main(x):\n    return x"}
     assert (await tool.run(main, context)).data == 5
+    for code in (
+        "result = idempotency_key",
+        "def main(idempotency_key):\n    return idempotency_key",
+    ):
+        back = (await tool.run({"code": code}, context)).data
+        assert back == context.idempotency_key
 
 
 @pytest.mark.asyncio

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl_ray.tools.sqlsplit import head_words, split_statements
+from noetl_ray.tools.sqlsplit import gives_no_rows, head_words, split_statements
 
 
 @pytest.mark.parametrize(
@@ -101,3 +101,26 @@ def test_long_texts_take_linear_time():
 )
 def test_head_words_skip_comments(statement, expected):
     assert head_words(statement) == expected
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("UPDATE t SET a = 1", True),
+        ("-- why\ninsert into t values (1)", True),
+        ("DELETE FROM t RETURNING a", False),
+        ("SELECT 1", False),
+        ("CREATE TABLE t (a int)", False),
+        ("WITH x AS (SELECT 1) UPDATE t SET a = 1", True),
+        ("WITH x (a, b) AS (SELECT 1, ')'), y AS MATERIALIZED (SELECT 2) DELETE FROM t", True),
+        ("WITH x AS (INSERT INTO t VALUES (1)) SELECT 2", False),
+        ("WITH update AS (SELECT 1) SELECT * FROM update", False),
+        ("WITH x AS (SELECT $$)$$) /* ) */ INSERT INTO t SELECT * FROM x", True),
+        ("WITH x AS (DELETE FROM t RETURNING a) INSERT INTO u SELECT a FROM x", False),
+        ("UPDATE t SET a = 'returning soon'", False),
+        ("", False),
+        ("WITH x AS (SELECT 1", False),
+    ],
+)
+def test_only_what_surely_answers_with_a_count_is_said_to_give_no_rows(statement, expected):
+    assert gives_no_rows(statement) is expected
