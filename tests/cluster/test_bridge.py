@@ -70,7 +70,7 @@ def task(code: str, **more):
 
 async def failure(tool, bench, config) -> ToolError:
     with pytest.raises(ToolError) as caught:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             await tool.run(config, bench.context())
     return caught.value
 

@@ -59,7 +59,12 @@ async def offered(shared, folder, data, tag="7"):
     path = Path(folder) / sha256
     path.write_bytes(data)
     name = f"t/o/{tag}/{sha256}"
-    assert await shared.offer(name, str(path), len(data))
+
+    async def offer():
+        # A cache that was just killed is left alone for some seconds.
+        return await shared.offer(name, str(path), len(data))
+
+    await until(offer)
     return name
 
 
