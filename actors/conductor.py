@@ -188,6 +188,9 @@ class Conductor:
             self._forget(execution_id, state)
         else:
             self._states[execution_id] = state
+            if before is not None and before.status == "PAUSED" and state.status == "RUNNING":
+                # What waited through the pause is looked at now, not at the next sweep.
+                self._swept_at = 0.0
 
     def _forget(self, execution_id: int, state: ExecutionState) -> None:
         self._states.pop(execution_id, None)

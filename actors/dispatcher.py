@@ -100,6 +100,9 @@ class Dispatcher:
             state = self._states.get(execution_id)
             command = state.commands.get(command_id) if state else None
             claim = None
+            if state is not None and state.status == "PAUSED":
+                # Nothing of it begins; the sweep after the pause brings it back.
+                state = None
             if state is not None and command is not None and command.worker_id is None:
                 claim = self._fleet.choose(command_id)
                 if claim is None:
@@ -276,7 +279,12 @@ class Dispatcher:
         return None
 
     async def look_after(self, state: ExecutionState) -> None:
-        """Take commands from the dead, and send again what may have been lost."""
+        """Take commands from the dead, and send again what may have been lost.
+
+        Of a paused execution nothing begins, not even anew; it is looked after when it goes on.
+        """
+        if state.status == "PAUSED":
+            return
         for command in list(state.commands.values()):
             if command.command_id in self._claiming or _returned(state, command):
                 continue

@@ -223,12 +223,15 @@ def _inspect_verbs(verbs: _Verbs) -> None:
     for name, text in (
         ("status", "one execution: its steps and errors"),
         ("cancel", "ask an execution to stop"),
+        ("pause", "begin nothing new of an execution; what runs finishes"),
+        ("resume", "let a paused execution go on"),
         ("rerun", "run again with the same playbook and workload"),
     ):
         parser = _verb(verbs, name, text, f"noetl-ray {name} 123456789")
         parser.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
-        if name == "cancel":
-            parser.add_argument("--reason", default="cancelled from the command line")
+        if name in ("cancel", "pause"):
+            done = {"cancel": "cancelled", "pause": "paused"}[name]
+            parser.add_argument("--reason", default=f"{done} from the command line")
     events = _verb(verbs, "events", "the log of one execution", "noetl-ray events 123 --follow")
     events.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
     events.add_argument("--after", type=int, default=0, metavar="N", help="only after position N")

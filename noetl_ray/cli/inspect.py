@@ -1,4 +1,4 @@
-"""Looking at executions and acting on one: list, status, events, logs, result, cancel, rerun."""
+"""Looking at executions: list, status, events, logs, result."""
 
 from __future__ import annotations
 
@@ -104,28 +104,6 @@ def result(context: Context) -> int:
     else:
         text = json.dumps(found, indent=2, default=str, ensure_ascii=False)
         context.out.print(text, markup=False, highlight=context.out.is_terminal, soft_wrap=True)
-    return COMPLETED
-
-
-def cancel(context: Context) -> int:
-    """Ask an execution to stop."""
-    args = context.args
-    ask(context, lambda client: client.cancel(args.id, args.reason))
-    if context.json:
-        context.emit({"execution_id": str(args.id), "status": "cancel requested"})
-    else:
-        context.say(f"execution {args.id} was asked to stop; see: noetl-ray status {args.id}")
-    return COMPLETED
-
-
-def rerun(context: Context) -> int:
-    """Run again; the answer is the new id."""
-    new = ask(context, lambda client: client.rerun(context.args.id)).execution_id
-    if context.json:
-        context.emit({"execution_id": str(new)})
-    else:
-        context.out.print(str(new), highlight=False)
-        context.say(f"follow it with: noetl-ray status {new}")
     return COMPLETED
 
 

@@ -54,8 +54,10 @@ VERBS = {
     "events": "inspect:events",
     "logs": "inspect:logs",
     "result": "inspect:result",
-    "cancel": "inspect:cancel",
-    "rerun": "inspect:rerun",
+    "cancel": "acting:cancel",
+    "pause": "acting:pause",
+    "resume": "acting:resume",
+    "rerun": "acting:rerun",
 }
 
 

@@ -29,6 +29,7 @@ _STYLES = {
     "RUNNING": "cyan",
     "ACTIVE": "cyan",
     "WARN": "yellow",
+    "PAUSED": "yellow",
     "CANCELLED": "yellow",
     "FAILED": "red",
     "FAIL": "red",

@@ -240,6 +240,14 @@ class Client(CatalogCalls):
         """Ask for an execution to stop; wait for it to see it end."""
         await self._call("POST", _at(execution_id, "cancel"), {"reason": reason})
 
+    async def pause(self, execution_id: int, reason: str = "paused by request") -> None:
+        """Ask that nothing new of an execution begins; what runs finishes."""
+        await self._call("POST", _at(execution_id, "pause"), {"reason": reason})
+
+    async def resume(self, execution_id: int) -> None:
+        """Let a paused execution go on."""
+        await self._call("POST", _at(execution_id, "resume"), {})
+
     async def tell(
         self,
         execution_id: int,

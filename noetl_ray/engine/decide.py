@@ -22,7 +22,7 @@ from noetl_ray.engine.names import EventName, Names, extracted_value, whole_valu
 from noetl_ray.engine.results import StepResults
 from noetl_ray.engine.routing import Routing
 from noetl_ray.engine.stages import go_on, start_loop
-from noetl_ray.engine.state import ExecutionState, running_steps, wants_decision
+from noetl_ray.engine.state import ExecutionState, running_steps, takeable_facts, wants_decision
 from noetl_ray.errors import NotInlineError, TemplateError
 from noetl_ray.events.envelope import Event, Record, seal
 from noetl_ray.events.types import FRAME_TERMINAL, AggregateType, EventType
@@ -45,7 +45,7 @@ def decide(state: ExecutionState, program: Program, inputs: Inputs) -> Decision 
         return None
     work = _Deciding(state, program, inputs)
     consumed: list[int] = []
-    for position in sorted(state.pending):
+    for position in takeable_facts(work.draft):
         consumed.append(position)
         work.take(position)
         full = len(work.events) >= EVENTS_PER_DECISION_SOFT_MAX
@@ -92,6 +92,10 @@ class _Deciding:
                     "open_commands": sorted(self.draft.commands),
                 },
             )
+        elif kind is EventType.EXECUTION_PAUSE_REQUESTED:
+            self.emit(EventType.EXECUTION_PAUSED, {"reason": fact.payload["reason"]})
+        elif kind is EventType.EXECUTION_RESUME_REQUESTED:
+            self.emit(EventType.EXECUTION_RESUMED, {})
         elif kind in FRAME_TERMINAL or "index" in fact.payload:
             if fact.payload["step"] in self.draft.loops:
                 self._continue_loop(fact.payload["step"])
@@ -102,6 +106,8 @@ class _Deciding:
     def settle(self) -> None:
         """Start what may start now, and end the execution when nothing is left."""
         draft = self.draft
+        if draft.status == "PAUSED":
+            return
         for name in list(draft.loops):
             self._continue_loop(name)
         while len(self.events) < EVENTS_PER_DECISION_HARD_MAX:

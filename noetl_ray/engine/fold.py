@@ -30,7 +30,7 @@ from noetl_ray.engine.state import (
     StepState,
 )
 from noetl_ray.errors import InternalError
-from noetl_ray.events.types import TASK_RECORDS, AggregateType, EventType
+from noetl_ray.events.types import TAKEN_WHEN_PAUSED, TASK_RECORDS, AggregateType, EventType
 from noetl_ray.wal.subjects import parse_event_subject
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 CONSUMED_FACTS = frozenset(
     {
         EventType.EXECUTION_REQUESTED,
-        EventType.EXECUTION_CANCEL_REQUESTED,
+        *TAKEN_WHEN_PAUSED,
         EventType.CALL_DONE,
         EventType.CALL_ERROR,
         EventType.FRAME_COMMITTED,
@@ -126,6 +126,10 @@ def apply_control(draft: ExecutionState, event: Event, position: int) -> None:
         open_stage(draft, event)
     elif kind is EventType.FRAME_DISPATCHED:
         dispatch_frame(draft, event, position)
+    elif kind is EventType.EXECUTION_PAUSED:
+        draft.status = "PAUSED"
+    elif kind is EventType.EXECUTION_RESUMED:
+        draft.status = "RUNNING"
     elif kind is EventType.PLAYBOOK_COMPLETED:
         _end(draft, event, "COMPLETED")
     elif kind is EventType.PLAYBOOK_FAILED:
@@ -202,7 +206,7 @@ def _apply_fact(draft: ExecutionState, event: Event, position: int) -> None:
     elif event.event_type is EventType.EXECUTION_CANCEL_REQUESTED:
         if draft.cancel_reason is None:
             draft.cancel_reason = str(payload["reason"])
-    else:
+    elif event.event_type not in TAKEN_WHEN_PAUSED:
         _returned(draft, event)
 
 

@@ -7,16 +7,20 @@ same bytes.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from noetl_ray.engine.frames import StageState
 from noetl_ray.events.canonical import canonical_json
 from noetl_ray.events.envelope import Event
+from noetl_ray.events.types import TAKEN_WHEN_PAUSED
 from noetl_ray.scope import Scope, scope_of
 
-ExecutionStatus = Literal["PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ExecutionStatus = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]
 StepStatus = Literal["running", "completed", "failed", "skipped", "cancelled"]
 
 LOOP_TIER = "loop"
@@ -188,8 +192,33 @@ def loop_result(results: list[Any], stats: dict[str, int]) -> dict[str, Any]:
     }
 
 
+def takeable(state: ExecutionState, fact: Event) -> bool:
+    """Whether a decision may take a waiting fact now; a paused execution only hears its owner."""
+    return state.status != "PAUSED" or fact.event_type in TAKEN_WHEN_PAUSED
+
+
+def takeable_facts(draft: ExecutionState) -> Iterator[int]:
+    """Positions of facts to take, oldest first; whoever asks on has consumed the one before.
+
+    A fact may open the way for those before it, as a resume does.
+    """
+    waiting = sorted(draft.pending)
+    while waiting:
+        left = []
+        for position in waiting:
+            if takeable(draft, draft.pending[position][0]):
+                yield position
+            else:
+                left.append(position)
+        if len(left) == len(waiting):
+            return
+        waiting = left
+
+
 def wants_decision(state: ExecutionState) -> bool:
     """Whether something waits that only a decision can move."""
+    if state.status == "PAUSED":
+        return any(takeable(state, facts[0]) for facts in state.pending.values())
     if state.pending or state.held:
         return True
     return bool(state.loops) and any(loop.has_room for loop in state.loops.values())

@@ -15,6 +15,10 @@ class EventType(StrEnum):
     EXECUTION_REQUESTED = "execution.requested"
     EXECUTION_CANCEL_REQUESTED = "execution.cancel.requested"
     EXECUTION_CANCELLED = "execution.cancelled"
+    EXECUTION_PAUSE_REQUESTED = "execution.pause.requested"
+    EXECUTION_PAUSED = "execution.paused"
+    EXECUTION_RESUME_REQUESTED = "execution.resume.requested"
+    EXECUTION_RESUMED = "execution.resumed"
     PLAYBOOK_REGISTERED = "playbook.registered"
     PLAYBOOK_INITIALIZED = "playbook.initialized"
     PLAYBOOK_COMPLETED = "playbook.completed"
@@ -95,6 +99,15 @@ EXECUTION_TERMINAL = frozenset(
 )
 """Exactly one of these ends an execution."""
 
+TAKEN_WHEN_PAUSED = frozenset(
+    {
+        EventType.EXECUTION_CANCEL_REQUESTED,
+        EventType.EXECUTION_PAUSE_REQUESTED,
+        EventType.EXECUTION_RESUME_REQUESTED,
+    }
+)
+"""Facts that a decision about a paused execution takes; all others wait."""
+
 COMMAND_TERMINAL = frozenset(
     {EventType.COMMAND_COMPLETED, EventType.COMMAND_FAILED, EventType.COMMAND_CANCELLED}
 )
@@ -121,6 +134,8 @@ RESULT_BEARING = frozenset(
 REQUIRED_PAYLOAD: dict[EventType, tuple[str, ...]] = {
     EventType.EXECUTION_REQUESTED: ("playbook", "workload", "project_id"),
     EventType.EXECUTION_CANCEL_REQUESTED: ("reason",),
+    EventType.EXECUTION_PAUSE_REQUESTED: ("reason",),
+    EventType.EXECUTION_PAUSED: ("reason",),
     EventType.PLAYBOOK_REGISTERED: ("path", "version", "digest"),
     EventType.PLAYBOOK_INITIALIZED: ("playbook",),
     EventType.PLAYBOOK_COMPLETED: ("final_step",),
@@ -188,6 +203,8 @@ NEEDS_IDEMPOTENCY_KEY = frozenset(
     {
         EventType.EXECUTION_REQUESTED,
         EventType.EXECUTION_CANCEL_REQUESTED,
+        EventType.EXECUTION_PAUSE_REQUESTED,
+        EventType.EXECUTION_RESUME_REQUESTED,
         EventType.PLAYBOOK_REGISTERED,
         EventType.COMMAND_ISSUED,
         EventType.COMMAND_CLAIMED,

@@ -11,10 +11,10 @@ from noetl_ray.submit.catalog import (
     playbook_versions,
     register_playbook,
 )
+from noetl_ray.submit.control import cancel_execution, pause_execution, resume_execution
 from noetl_ray.submit.execution import (
     Submission,
     Submitted,
-    cancel_execution,
     rerun_execution,
     submit_execution,
     submit_many,
@@ -30,10 +30,12 @@ __all__ = [
     "cancel_execution",
     "find_playbook",
     "load_playbook",
+    "pause_execution",
     "playbook_text",
     "playbook_versions",
     "register_playbook",
     "rerun_execution",
+    "resume_execution",
     "submit_execution",
     "submit_many",
 ]

@@ -1,4 +1,4 @@
-"""Requests about executions: submit, submit many, cancel, run again. Each is one append (P10, P11).
+"""Requests for executions: submit, submit many, run again. Each is one append (P10, P11).
 
 A submit with an idempotency key lies on a subject the key alone names and expects version 0; so
 the log itself refuses the second one, hours later too, and the first one's execution id is given
@@ -30,7 +30,6 @@ from noetl_ray.results.redact import has_credentials, mask, mask_marked
 from noetl_ray.submit.catalog import CatalogEntry, find_playbook, load_playbook, register_playbook
 from noetl_ray.wal.subjects import (
     control_subject,
-    inbox_subject,
     keyed_submit_subject,
     submit_subject,
 )
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 WORKLOAD_INLINE_BYTES_MAX = 65_536
 KEY_CHARS_MAX = 512
-REASON_CHARS_MAX = 2_000
 APPENDS_AT_ONCE_MAX = 64
 MINTS_PER_SHARD_MAX = 256
 MEDIA_WORKLOAD = "application/json"
@@ -164,47 +162,6 @@ async def submit_many(
                 return error
 
     return list(await asyncio.gather(*(one(item) for item in asked)))
-
-
-async def cancel_execution(
-    ports: SubmitPorts,
-    scope: Scope,
-    execution_id: int,
-    reason: str,
-    *,
-    project_id: str = "default",
-    idempotency_key: str | None = None,
-) -> int:
-    """Leave a cancel in the execution's inbox; it takes effect when a decision consumes it.
-
-    Args:
-        ports: Where to append.
-        scope: Whose execution.
-        execution_id: Which one.
-        reason: Why, for people.
-        project_id: The execution's project, which its shard depends on.
-        idempotency_key: The key it was submitted with, when it was: a request not yet decided on
-            lies on a subject only the key names.
-
-    Raises:
-        NotFoundError: there is no such execution.
-        ConflictError: it has ended.
-    """
-    shard, previous = await open_execution(ports, scope, execution_id, project_id, idempotency_key)
-    subject = inbox_subject(shard, scope, execution_id)
-    event_id = ports.mint()
-    record = ports.record(
-        scope,
-        subject,
-        EventType.EXECUTION_CANCEL_REQUESTED,
-        {"reason": reason[:REASON_CHARS_MAX]},
-        aggregate=(AggregateType.INBOX, f"inbox/{execution_id}"),
-        idempotency_key=f"{execution_id}/cancel/{event_id}",
-        execution_id=execution_id,
-        event_id=event_id,
-        prev_event_id=previous.event_id,
-    )
-    return await ports.log.append(subject, record, expected_version=None)
 
 
 async def open_execution(

@@ -31,7 +31,7 @@ from noetl_ray.web.shapes import (
 from noetl_ray.web.waiting import WAIT_S_MAX
 
 ARROW_FILE = "application/vnd.apache.arrow.file"
-STATUSES = ("PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED")
+STATUSES = ("PENDING", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED")
 WAIT_IDS_MAX = 10_000
 CHILDREN_SHOWN_MAX = 100
 """Children in a status, newest first; the list of executions has them all."""

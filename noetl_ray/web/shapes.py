@@ -73,6 +73,12 @@ class CancelRequest(msgspec.Struct, kw_only=True):
     cascade: bool = False
 
 
+class PauseRequest(msgspec.Struct, kw_only=True):
+    """Body of a pause."""
+
+    reason: str = "paused by request"
+
+
 class WaitRequest(msgspec.Struct, kw_only=True):
     """Body of ``POST /api/executions/wait``."""
 

@@ -1,4 +1,4 @@
-"""Routes that append: execute, cancel, run again. All go through ``noetl_ray.submit``."""
+"""Routes that append: execute, cancel, pause, resume, rerun. All through ``noetl_ray.submit``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from noetl_ray.submit import (
     Submission,
     Submitted,
     cancel_execution,
+    pause_execution,
     rerun_execution,
+    resume_execution,
     submit_execution,
     submit_many,
 )
@@ -23,6 +25,7 @@ from noetl_ray.web.shapes import (
     BatchRequest,
     CancelRequest,
     ExecuteRequest,
+    PauseRequest,
     json_response,
     read_body,
     schema_of,
@@ -78,6 +81,25 @@ async def cancel(execution_id: str, request: Request, caller: Asking) -> Respons
     known = await known_of(caller, number)
     await cancel_execution(caller.deps.submit, caller.scope, number, body.reason, **known)
     return json_response({"execution_id": execution_id, "status": "cancel_requested"}, status=202)
+
+
+@routes.post("/executions/{execution_id}/pause", openapi_extra=schema_of(PauseRequest))
+async def pause(execution_id: str, request: Request, caller: Asking) -> Response:
+    """Ask that nothing new begins; what runs finishes. Pausing a paused execution is no error."""
+    number = execution_id_of(execution_id)
+    body = await read_body(request, PauseRequest)
+    known = await known_of(caller, number)
+    await pause_execution(caller.deps.submit, caller.scope, number, body.reason, **known)
+    return json_response({"execution_id": execution_id, "status": "pause_requested"}, status=202)
+
+
+@routes.post("/executions/{execution_id}/resume")
+async def resume(execution_id: str, caller: Asking) -> Response:
+    """Let a paused execution go on; one that is not paused goes on anyway."""
+    number = execution_id_of(execution_id)
+    known = await known_of(caller, number)
+    await resume_execution(caller.deps.submit, caller.scope, number, **known)
+    return json_response({"execution_id": execution_id, "status": "resume_requested"}, status=202)
 
 
 @routes.post("/executions/{execution_id}/rerun")

@@ -91,6 +91,8 @@ class StubGateway:
             ("POST", "/api/execute"): lambda: {"execution_id": str(ID), "warnings": ["old key"]},
             ("POST", f"{at}/rerun"): lambda: {"execution_id": str(ID + 1)},
             ("POST", f"{at}/cancel"): lambda: {"status": "requested"},
+            ("POST", f"{at}/pause"): lambda: {"status": "pause_requested"},
+            ("POST", f"{at}/resume"): lambda: {"status": "resume_requested"},
             ("GET", "/api/executions"): lambda: {
                 "executions": self.children if "parent" in query else [self.execution()]
             },

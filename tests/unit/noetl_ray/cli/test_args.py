@@ -32,6 +32,8 @@ CALLS = [
     ["logs", "1", "step", "-f"],
     ["result", "1", "step"],
     ["cancel", "1", "--reason", "why"],
+    ["pause", "1", "--reason", "why"],
+    ["resume", "1"],
     ["rerun", "1"],
     ["frames", "1", "--status", "RUNNING"],
     ["replay", "1"],

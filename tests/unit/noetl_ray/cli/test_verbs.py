@@ -155,6 +155,15 @@ def test_cancel_and_rerun(call: Any, gateway: Any) -> None:
     assert (code, out.strip()) == (0, str(ID + 1))
 
 
+def test_pause_and_resume_say_what_comes_next(call: Any, gateway: Any) -> None:
+    code, _, err = call("pause", str(ID), "--reason", "look")
+    assert code == 0
+    assert f"noetl-ray resume {ID}" in err
+    assert gateway.asked("POST", f"/api/executions/{ID}/pause") == [{"reason": "look"}]
+    assert call("resume", str(ID))[0] == 0
+    assert len(gateway.asked("POST", f"/api/executions/{ID}/resume")) == 1
+
+
 def test_credentials(call: Any, gateway: Any) -> None:
     Path("pg.json").write_text('{"password": "hunter2"}')
     code, out, err = call("credential", "add", "pg", "--type", "postgres", "--data-file", "pg.json")

@@ -147,6 +147,20 @@ async def test_cancel():
 
 
 @pytest.mark.asyncio
+async def test_pause_and_resume():
+    kit = GatewayKit()
+    async with client_of(kit) as client:
+        started = await client.submit(playbook=HELLO)
+        await client.pause(started.execution_id, "look")
+        await client.resume(started.execution_id)
+        await kit.run(started.execution_id, {})
+        with pytest.raises(ConflictError, match="has ended"):
+            await client.pause(started.execution_id)
+        with pytest.raises(NotFoundError):
+            await client.resume(started.execution_id + 1)
+
+
+@pytest.mark.asyncio
 async def test_credentials_and_health():
     kit = GatewayKit()
     async with client_of(kit) as client:

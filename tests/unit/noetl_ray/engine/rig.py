@@ -130,6 +130,14 @@ class Rig:
             ),
         )
 
+    def ask(self, kind: EventType) -> None:
+        """The owner of the execution says something: pause or resume."""
+        subject = inbox_subject(3, SCOPE, EXECUTION)
+        said = self.event(
+            kind, {"reason": "r"}, stream_id=subject, aggregate_type=AggregateType.INBOX
+        )
+        self.append(subject, said)
+
     def decide(self) -> bool:
         assert self.state is not None
         inputs = Inputs(

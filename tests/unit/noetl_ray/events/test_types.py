@@ -19,6 +19,7 @@ business_object.recorded call.done call.error checkpoint.committed
 command.cancelled command.claimed command.completed command.failed command.issued
 command.released command.started
 external.received execution.cancel.requested execution.cancelled execution.requested
+execution.pause.requested execution.paused execution.resume.requested execution.resumed
 frame.abandoned frame.committed frame.dispatched frame.failed frame.heartbeat frame.started
 loop.done loop.fanin.completed loop.item loop.shard.done loop.started
 playbook.completed playbook.failed playbook.initialized playbook.registered

@@ -1,0 +1,57 @@
+"""Acting on an execution: cancel, pause, resume, rerun. Each is a request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from noetl_ray.cli.context import COMPLETED, ask
+
+if TYPE_CHECKING:
+    from noetl_ray.cli.context import Context
+
+
+def cancel(context: Context) -> int:
+    """Ask an execution to stop."""
+    args = context.args
+    ask(context, lambda client: client.cancel(args.id, args.reason))
+    if context.json:
+        context.emit({"execution_id": str(args.id), "status": "cancel requested"})
+    else:
+        context.say(f"execution {args.id} was asked to stop; see: noetl-ray status {args.id}")
+    return COMPLETED
+
+
+def pause(context: Context) -> int:
+    """Ask that nothing new begins."""
+    args = context.args
+    ask(context, lambda client: client.pause(args.id, args.reason))
+    if context.json:
+        context.emit({"execution_id": str(args.id), "status": "pause requested"})
+    else:
+        context.say(
+            f"execution {args.id} begins nothing new; what runs finishes. "
+            f"Go on with: noetl-ray resume {args.id}"
+        )
+    return COMPLETED
+
+
+def resume(context: Context) -> int:
+    """Let it go on."""
+    args = context.args
+    ask(context, lambda client: client.resume(args.id))
+    if context.json:
+        context.emit({"execution_id": str(args.id), "status": "resume requested"})
+    else:
+        context.say(f"execution {args.id} goes on; see: noetl-ray status {args.id}")
+    return COMPLETED
+
+
+def rerun(context: Context) -> int:
+    """Run again; the answer is the new id."""
+    new = ask(context, lambda client: client.rerun(context.args.id)).execution_id
+    if context.json:
+        context.emit({"execution_id": str(new)})
+    else:
+        context.out.print(str(new), highlight=False)
+        context.say(f"follow it with: noetl-ray status {new}")
+    return COMPLETED
