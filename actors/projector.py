@@ -10,15 +10,18 @@ no question and nobody waits for it (P14).
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.clock import iso_utc
+from noetl_ray.engine.state import ExecutionState
 from noetl_ray.errors import ConfigError, NoetlError, StoreError
 from noetl_ray.hints.port import ENDED
 from noetl_ray.readmodel.port import LIMIT_MAX
 from noetl_ray.readmodel.projecting import (
     SYSTEM_SHARD,
     ExecutionKey,
+    Projected,
     decode_state,
     executions_of,
     project_records,
@@ -33,27 +36,40 @@ from noetl_ray.readmodel.records import (
     ProjectionBatch,
 )
 from noetl_ray.scope import Scope
+from noetl_ray.wal.port import Recorded
 from noetl_ray.wal.subjects import SYSTEM_ROOT, shard_filter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from noetl_ray.clock import Clock
-    from noetl_ray.engine.state import ExecutionState
     from noetl_ray.hints.port import Hints
     from noetl_ray.readmodel.port import ProjectionStore
-    from noetl_ray.wal.port import Log, Recorded, Subscription
+    from noetl_ray.wal.port import Log, Subscription
     from noetl_ray.wal.tasklog import PositionedLines, TaskLog
 
 STATES_MAX = 4096
 EVENTS_PER_COMMIT_MAX = 5_000
-BACKLOG_RECORDS_MAX = 2_000
 TASKLOG_BATCHES_MAX = 64
 TASKLOG_CONSUMER = "tasklog"
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 5.0
 GATHER_S = 0.01
 """How often a turn looks for company; when none came for so long, it goes on."""
+COMMIT_COST_MAX = 0.25
+"""The share of time for commits while more keeps coming: after a slow one a turn gathers longer."""
+GATHER_S_MAX = 0.25
+"""What a busy turn may add to the lag; PRJ-13 allows 0.5 s."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """What the next commit writes; ``before`` has states as they were committed last."""
+
+    made: Projected = field(default_factory=Projected)
+    before: dict[ExecutionKey, ExecutionState | None] = field(default_factory=dict)
+    records: int = 0
+    last: Recorded | None = None
 
 
 class Projector:
@@ -112,7 +128,7 @@ class Projector:
         self._states: OrderedDict[ExecutionKey, ExecutionState] = OrderedDict()
         self._tasklog_position: int | None = None
         self._tasklog_not_before = 0.0
-        self._busy = False
+        self._gather_s = 0.0
         self._failures = 0
         self._counts = dict.fromkeys(
             ("records", "events", "log_lines", "stale", "errors", "fold_errors", "unowned",
@@ -123,7 +139,7 @@ class Projector:
         self._last_error: str | None = None
 
     async def start(self) -> None:
-        """Take up where the store says; what cannot be reached now is tried again by ``step``."""
+        """Take up where the store says; what is out of reach is tried again by ``step``."""
         try:
             await self._open()
         except NoetlError as error:
@@ -133,18 +149,16 @@ class Projector:
         """One turn: fetch, fold, commit (PRJ-3); then whatever was printed meanwhile.
 
         A turn takes what is there as soon as something is there, so a lone event is not kept
-        waiting for company. What follows a busy turn gathers while more keeps coming, never longer
-        than the window: a transaction costs the same for one record as for a hundred, an
-        execution's row is written once however often it changed, and what this costs is taken from
-        whoever does the work.
+        waiting for company. What follows a busy turn gathers while more keeps coming: a transaction
+        costs the same for one record as for a hundred, an execution's row is written once however
+        often it changed, and what this costs is taken from whoever does the work. What was gathered
+        is folded at once, so that only the commit is left when the last record has come.
         """
         try:
             if self._subscription is None:
                 await self._open()
             if self._subscription is not None:
-                records = await self._gather(self._subscription)
-                for chunk in _chunks(records):
-                    await self._project(chunk)
+                await self._turn(self._subscription)
         except NoetlError as error:
             await self._forget(error)
             delay = min(BACKOFF_FIRST_S * 2 ** (self._failures - 1), BACKOFF_MAX_S)
@@ -186,33 +200,46 @@ class Projector:
             filters.append(f"{SYSTEM_ROOT}.>")
         self._subscription = await self._log.subscribe(filters, from_position=first)
 
-    async def _gather(self, subscription: Subscription) -> list[Recorded]:
-        """What one commit takes: what is there, and in busy times what comes meanwhile."""
-        records = await subscription.next_batch(self._batch_size, self._window_s)
-        if not records:
+    async def _turn(self, subscription: Subscription) -> None:
+        """One commit or, when a transaction would grow too large, several."""
+        newest = await subscription.next_batch(self._batch_size, self._window_s)
+        if not newest:
             self._lag_ms = 0
-            self._busy = False
-            return records
-        deadline = self._clock.monotonic() + self._window_s if self._busy else 0.0
-        self._busy = True
-        newest = records
-        while len(records) < BACKLOG_RECORDS_MAX:
+            self._gather_s = 0.0
+            return
+        deadline = self._clock.monotonic() + self._gather_s
+        part = _Part()
+        while newest:
+            for number, chunk in enumerate(_cut(newest, len(part.made.events))):
+                if number:
+                    await self._commit(part)
+                    part = _Part()
+                if chunk:
+                    await self._fold(part, chunk)
+            if number:
+                break  # far behind: who hosts the role gets a word in between
             if len(newest) < self._batch_size:
                 left_s = deadline - self._clock.monotonic()
                 if left_s <= 0:
                     break
                 await self._clock.sleep(min(GATHER_S, left_s))
             newest = await subscription.next_batch(self._batch_size, 0)
-            if not newest:
-                break
-            records += newest
-        return records
+        began = self._clock.monotonic()
+        await self._commit(part)
+        spent_s = self._clock.monotonic() - began
+        self._gather_s = min(max(self._window_s, spent_s / COMMIT_COST_MAX), GATHER_S_MAX)
 
-    async def _project(self, records: Sequence[Recorded]) -> None:
-        fresh = [recorded for recorded in records if self._is_due(recorded)]
-        last = records[-1]
-        states = await self._load(executions_of(fresh))
-        made = project_records(fresh, states)
+    async def _fold(self, part: _Part, records: Sequence[Recorded]) -> None:
+        """Add records to what the next commit writes."""
+        due = [recorded for recorded in records if self._is_due(recorded)]
+        await self._load(executions_of(due), part.before)
+        project_records(due, part.before, part.made)
+        part.records += len(due)
+        part.last = records[-1]
+
+    async def _commit(self, part: _Part) -> None:
+        made, last = part.made, part.last
+        assert last is not None
         now_ms = self._clock.now_ms()
         now, lag_ms = iso_utc(now_ms), max(0, now_ms - last.time_ms)
         executions, projections = made.execution_rows(updated_at=now, lag_ms=lag_ms)
@@ -242,12 +269,12 @@ class Projector:
             )
         )
         self._marks = {mark.consumer: mark.position for mark in marks}
-        self._keep(states, made.states)
+        self._keep(part.before, made.states)
         if self._hints is not None and any(state.terminal for state in made.states.values()):
             await self._hints.send(ENDED, b"")
         self._failures = 0
         self._lag_ms = lag_ms
-        self._counts["records"] += len(fresh)
+        self._counts["records"] += part.records
         self._counts["events"] += result.events_new
         self._counts["stale"] += result.stale
         self._counts["fold_errors"] += len(made.fold_errors)
@@ -265,10 +292,16 @@ class Projector:
         # One shard may be further than another when it came from another projector.
         return recorded.position > self._marks[shard_consumer(shard)]
 
-    async def _load(self, keys: set[ExecutionKey]) -> dict[ExecutionKey, ExecutionState]:
-        found = {key: self._states[key] for key in keys if key in self._states}
+    async def _load(
+        self, keys: set[ExecutionKey], found: dict[ExecutionKey, ExecutionState | None]
+    ) -> None:
+        """Add the kept states of executions, None where there is none yet."""
         missing: dict[tuple[str, str], list[int]] = {}
-        for tenant, organization, execution_id in keys - found.keys():
+        for key in keys - found.keys():
+            found[key] = held = self._states.get(key)
+            if held is not None:
+                continue
+            tenant, organization, execution_id = key
             missing.setdefault((tenant, organization), []).append(execution_id)
         for (tenant, organization), ids in missing.items():
             records = await self._store.query(
@@ -279,14 +312,15 @@ class Projector:
             )
             for record in records:
                 found[tenant, organization, record.key.execution_id] = decode_state(record)
-        return found
 
     def _keep(
         self,
-        before: dict[ExecutionKey, ExecutionState],
+        before: dict[ExecutionKey, ExecutionState | None],
         after: dict[ExecutionKey, ExecutionState],
     ) -> None:
         for key, state in (before | after).items():
+            if state is None:
+                continue
             if state.terminal:
                 self._states.pop(key, None)
             else:
@@ -298,7 +332,7 @@ class Projector:
     async def _forget(self, error: NoetlError) -> None:
         """What is in memory may be ahead of what was committed; only the store knows (P30)."""
         self._failures += 1
-        self._busy = False
+        self._gather_s = 0.0
         self._counts["errors"] += 1
         self._last_error = f"{type(error).__name__}: {error}"
         self._states.clear()
@@ -347,19 +381,17 @@ class Projector:
         self._counts["log_lines"] += len(lines)
 
 
-def _chunks(records: Sequence[Recorded]) -> Iterator[list[Recorded]]:
-    """Cut so that no transaction grows beyond the limit; a record is never cut."""
-    chunk: list[Recorded] = []
-    size = 0
+def _cut(records: Sequence[Recorded], size: int) -> Iterator[list[Recorded]]:
+    """Cut so that no transaction grows beyond the limit; the first part joins ``size`` events."""
+    part: list[Recorded] = []
     for recorded in records:
         count = len(recorded.record.events)
-        if chunk and size + count > EVENTS_PER_COMMIT_MAX:
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(recorded)
+        if size and size + count > EVENTS_PER_COMMIT_MAX:
+            yield part
+            part, size = [], 0
+        part.append(recorded)
         size += count
-    if chunk:
-        yield chunk
+    yield part
 
 
 def _check(key: str, value: object, holds: bool, reason: str) -> None:

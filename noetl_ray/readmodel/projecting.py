@@ -117,10 +117,18 @@ class Projected:
 
 
 def project_records(
-    records: Sequence[Recorded], states: Mapping[ExecutionKey, ExecutionState]
+    records: Sequence[Recorded],
+    states: Mapping[ExecutionKey, ExecutionState | None],
+    made: Projected | None = None,
 ) -> Projected:
-    """Fold records, given in order of position, over the states known so far."""
-    made = Projected()
+    """Fold records, given in order of position, over the states known so far.
+
+    Args:
+        records: What is to be projected.
+        states: The states from before all that goes into ``made``.
+        made: What records before these have made; these are added to it.
+    """
+    made = Projected() if made is None else made
     for recorded in records:
         shard = shard_of(recorded)
         for ordinal, event in enumerate(recorded.record.events):
@@ -245,7 +253,7 @@ def _advance(
     made: Projected,
     key: ExecutionKey,
     recorded: Recorded,
-    states: Mapping[ExecutionKey, ExecutionState],
+    states: Mapping[ExecutionKey, ExecutionState | None],
 ) -> None:
     before = made.states.get(key) or states.get(key)
     if before is not None and recorded.position <= before.position:

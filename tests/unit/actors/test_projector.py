@@ -243,6 +243,41 @@ async def test_prj_3_after_a_busy_turn_records_gather_while_more_come_within_the
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize(("commit_s", "gathered"), [(0.0, 11), (0.04, 17), (10.0, 26)])
+async def test_prj_3_a_slow_commit_lets_the_next_turn_gather_longer_up_to_a_bound(
+    bench, commit_s, gathered
+):
+    bench.clock = Arrivals()
+    bench.model = SlowReadModel(bench.clock, commit_s)
+    projector = bench.projector(batch_window_ms=100)
+    await projector.start()
+    await bench.write.run(1)
+    await projector.step()
+    bench.clock.coming = [partial(bench.write.run, 100 + n) for n in range(50)]
+    await bench.write.run(2)
+    await projector.step()
+    assert len(bench.model.batches[-1].executions) == gathered
+
+
+@pytest.mark.asyncio
+async def test_prj_2_what_is_gathered_is_folded_on_top_of_what_was_gathered_before(bench):
+    bench.clock = Arrivals()
+    projector = bench.projector(batch_window_ms=100)
+    await projector.start()
+    await bench.write.run(1)
+    await projector.step()
+    position = await bench.write.request(7)
+    await bench.write.begin(7, position)
+    bench.clock.coming = [partial(bench.write.claim, 7)]
+    await projector.step()
+    last = await bench.write.finish(7, await bench.write.complete(7))
+    await projector.step()
+    row = await bench.model.execution(SCOPE, 7)
+    assert (row.status, row.last_position, row.event_count) == ("COMPLETED", last, 8)
+    assert [len(batch.executions) for batch in bench.model.batches] == [1, 1, 1]
+
+
+@pytest.mark.asyncio
 async def test_prj_3_a_projector_that_is_behind_does_not_rest(bench):
     bench.model = SlowReadModel(bench.clock, 0.02)
     await bench.write.run(7)
