@@ -19,11 +19,15 @@ BENCHES = $(filter-out bench/_%.py bench/__init__.py,$(wildcard bench/*.py))
 
 .PHONY: help
 help: ## show this list
-	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(STAMP) ## start everything here, run the demo playbook, show the results, stop everything
 	$(BIN)/noetl-ray demo
+
+.PHONY: demo-spark
+demo-spark: $(STAMP) ## the same with a playbook whose steps run on Spark (about two minutes)
+	$(BIN)/noetl-ray demo --spark
 
 .PHONY: check
 check: $(STAMP) ## lint, types, import rules and the tests that need no server (under a minute)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actors.barrier import BarrierBook
+from actors.cluster_ports import remote_python, spark_tasks
 from actors.command_run import WorkerIdentity, WorkerPorts
 from actors.conductor import Conductor
 from actors.contexts import ContextStore
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from noetl_ray.config.settings import Settings
-    from noetl_ray.tools.python_remote import RemotePython
 
 
 WATCH_S = 1.0
@@ -357,7 +356,8 @@ def _worker(
         script_root=files,
         data_root=files,
         python_memory_bytes=memory_bytes,
-        remote=_remote(settings, memory_bytes),
+        remote=remote_python(settings, memory_bytes),
+        spark=spark_tasks(settings),
     )
     stack.push_async_callback(registry.close)
     identity = WorkerIdentity(
@@ -388,13 +388,3 @@ def _worker(
         announce_ms=runtime.announce_ms,
         shard_count=runtime.shard_count,
     )
-
-
-def _remote(settings: Settings, memory_bytes: int) -> RemotePython | None:
-    """Who runs tasks with resources: Ray, when this process is one of its own."""
-    ray = sys.modules.get("ray")
-    if ray is None or not ray.is_initialized():
-        return None
-    from actors.bridge import RayPython
-
-    return RayPython(wait_s=settings.ray.task_wait_s, memory_bytes=memory_bytes)

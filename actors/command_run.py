@@ -322,6 +322,7 @@ class CommandRun:
             credential=self._credential,
             log=self._logbook.writer(task.label, attempt),
             artifacts=self._artifacts,
+            scope=self._scope,
             still_ours=self._lease.ensure,
             conceal=self._secrets.add,
             names=shown,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -21,13 +22,14 @@ from noetl_ray.config.convert import from_dict, to_dict
 from noetl_ray.config.environ import environ, set_environ
 from noetl_ray.errors import InternalError, StoreUnavailableError
 from noetl_ray.lake.java import find_java, java_environment, java_options
-from noetl_ray.lake.session import PROGRESS_S, JobRunner, session_config
+from noetl_ray.lake.runner import PROGRESS_S, JobRunner
+from noetl_ray.lake.session import session_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from noetl_ray.config.settings import Settings
-    from noetl_ray.lake.session import Progress
+    from noetl_ray.lake.runner import Progress
 
 DRIVER_NAME = "noetl-spark/driver"
 """Not below the prefix of hosts: a session comes and goes, nobody makes it again by itself."""
@@ -49,6 +51,7 @@ class SparkDriver:
             self._start, self._end, idle_stop_s=self._settings.spark.idle_stop_s
         )
         self._progress: dict[str, Progress] = {}
+        self._stops: dict[str, threading.Event] = {}
         self._executor_pids: list[int] = []
 
     def run(
@@ -59,10 +62,16 @@ class SparkDriver:
         def note(progress: Progress) -> None:
             self._progress[job_id] = progress
 
+        stop = self._stops.setdefault(job_id, threading.Event())
         try:
-            return self._runner.run(job, arguments, progress=note, timeout_s=timeout_s)
+            return self._runner.run(job, arguments, progress=note, timeout_s=timeout_s, stop=stop)
         finally:
             self._progress.pop(job_id, None)
+            self._stops.pop(job_id, None)
+
+    def cancel(self, job_id: str) -> None:
+        """Nobody waits for a job any more; one that has not begun ends when it does."""
+        self._stops.setdefault(job_id, threading.Event()).set()
 
     def progress(self, job_id: str) -> Progress | None:
         """How far a job is, when that is known."""
@@ -137,6 +146,7 @@ class RaySpark:
         *,
         progress: Callable[[Progress], None] | None = None,
         timeout_s: float | None = None,
+        stop: threading.Event | None = None,
     ) -> dict[str, Any]:
         """Run a job on the cluster's session; see the port."""
         driver = self._driver()
@@ -147,6 +157,8 @@ class RaySpark:
         limit = None if timeout_s is None else time.monotonic() + timeout_s + start_s
         try:
             while not ray.wait([answer], timeout=PROGRESS_S)[0]:
+                if stop is not None and stop.is_set():
+                    driver.cancel.options(concurrency_group=_LOOK).remote(job_id)
                 if progress is not None:
                     _tell(driver, job_id, progress)
                 if limit is not None and time.monotonic() > limit:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from noetl_ray.config.settings import Settings
-    from noetl_ray.lake.session import Progress
+    from noetl_ray.lake.runner import Progress
 
 END_S = 10.0
 JOB_S = 24 * 3_600.0
@@ -44,8 +44,12 @@ class ClusterSpark:
         *,
         progress: Callable[[Progress], None] | None = None,
         timeout_s: float | None = None,
+        stop: threading.Event | None = None,
     ) -> dict[str, Any]:
-        """Run a job; see the port."""
+        """Run a job; see the port. Nobody can tell it to stop: Ctrl-C ends the command line."""
+        if stop is not None:
+            msg = "a job of the command line cannot be stopped by an event"
+            raise UsageError(msg)
         request = {"job": job, "arguments": arguments, "timeout_s": timeout_s}
         return self._ask(request, progress)
 

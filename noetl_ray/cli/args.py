@@ -103,7 +103,10 @@ def _setup_verbs(verbs: _Verbs) -> None:
     _verb(verbs, "up", "start NATS, Postgres, Ray and the gateway here", "noetl-ray up")
     _verb(verbs, "down", "stop what `up` started; data stay", "noetl-ray down")
     _verb(verbs, "doctor", "check this machine and say what to do", "noetl-ray doctor --json")
-    _verb(verbs, "demo", "run the demo playbook from start to end", "noetl-ray demo")
+    demo = _verb(verbs, "demo", "run the demo playbook from start to end", "noetl-ray demo")
+    demo.add_argument(
+        "--spark", action="store_true", help="a playbook with steps on Spark; starts a session"
+    )
     _verb(verbs, "version", "show the version", "noetl-ray version")
     validate = _verb(
         verbs,

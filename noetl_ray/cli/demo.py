@@ -20,6 +20,7 @@ import noetl_ray
 from noetl_ray.cli.context import COMPLETED, open_client, read_input
 from noetl_ray.cli.render import data_table, steps_of
 from noetl_ray.cli.run import started_gateway, submit_and_watch
+from noetl_ray.config.environ import environ
 from noetl_ray.errors import InternalError, NoetlError, UsageError
 
 if TYPE_CHECKING:
@@ -36,10 +37,12 @@ _POLL_S = 0.05
 
 def run_demo(context: Context) -> int:
     """Start what is needed, run the demo playbook, show what it did, stop what was started."""
+    if context.args.spark:
+        return _run_spark(context)
     text = read_input(playbook_path())
     with fixture_api() as api_url, started_gateway(context) as gateway:
         context.say(f"a small API to read from answers at {api_url}")
-        code, status = asyncio.run(_run(context, gateway, text, api_url))
+        code, status = asyncio.run(_run(context, gateway, text, {"api_url": api_url}))
     if context.json:
         context.emit(status)
     elif code == COMPLETED:
@@ -47,13 +50,30 @@ def run_demo(context: Context) -> int:
     return code
 
 
-def playbook_path() -> Path:
-    """The demo playbook in the checkout this package runs from.
+def _run_spark(context: Context) -> int:
+    """The same for a playbook whose steps aggregate an earlier result on Spark."""
+    from noetl_ray.lake.java import find_java
+
+    # Better now than after a minute.
+    find_java(context.settings.spark.java_home, environ())
+    text = read_input(playbook_path("spark"))
+    with started_gateway(context) as gateway:
+        context.say("the first step on Spark starts a session in the cluster: half a minute or so")
+        code, status = asyncio.run(_run(context, gateway, text, {}))
+    if context.json:
+        context.emit(status)
+    elif code == COMPLETED:
+        _say_next(context, str(status.get("execution_id", "")))
+    return code
+
+
+def playbook_path(name: str = "demo") -> Path:
+    """A demo playbook in the checkout this package runs from.
 
     Raises:
         UsageError: there is no checkout around it.
     """
-    path = Path(noetl_ray.__file__).resolve().parents[1] / "examples" / "demo" / "playbook.yaml"
+    path = Path(noetl_ray.__file__).resolve().parents[1] / "examples" / name / "playbook.yaml"
     if not path.is_file():
         msg = f"the demo needs a checkout of the repository: there is no {path}"
         raise UsageError(msg)
@@ -92,12 +112,12 @@ def fixture_api(*options: str) -> Iterator[str]:
 
 
 async def _run(
-    context: Context, gateway: Gateway, text: str, api_url: str
+    context: Context, gateway: Gateway, text: str, workload: dict[str, Any]
 ) -> tuple[int, dict[str, Any]]:
     async with open_client(context, gateway) as client:
 
         async def submit() -> int:
-            started = await client.submit(playbook=text, workload={"api_url": api_url})
+            started = await client.submit(playbook=text, workload=workload)
             return started.execution_id
 
         code, status = await submit_and_watch(context, client, submit(), timeout_s=DEMO_TIMEOUT_S)

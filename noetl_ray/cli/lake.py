@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from noetl_ray.cli.context import Context
     from noetl_ray.config.settings import Settings
-    from noetl_ray.lake.session import Progress, SparkJobs
+    from noetl_ray.lake.runner import Progress
+    from noetl_ray.lake.session import SparkJobs
 
 CELL_CHARS_MAX = 60
 

@@ -11,7 +11,18 @@ from dataclasses import dataclass
 VERSIONS = ("noetl.io/v2", "noetl.io/v10")
 DOCUMENT_KINDS = ("Playbook", "Agent")
 KINDS: frozenset[str] = frozenset(
-    {"artifact", "duckdb", "http", "nats", "noop", "postgres", "python", "shell", "transfer"}
+    {
+        "artifact",
+        "duckdb",
+        "http",
+        "nats",
+        "noop",
+        "postgres",
+        "python",
+        "shell",
+        "spark",
+        "transfer",
+    }
 )
 """The tool kinds of this version."""
 WORKBOOK = "workbook"
@@ -250,6 +261,7 @@ CONFIG: dict[str, tuple[str, ...]] = {
         "seq", "credential",
     ),
     "artifact": ("action", "result_ref", "uri", "ref", "key", "value", "data", "content", "prefix"),
+    "spark": ("sql", "code", "partitions", "inline_rows"),
     "transfer": ("source", "target", "mode", "key", "mapping", "chunk_size"),
 }  # fmt: skip
 """What the tool of each kind reads, beside the keys of every task."""

@@ -152,6 +152,29 @@ SCHEMAS: dict[str, ToolSchema] = {
         needs=(_COMMANDS,),
         result=("stdout", "stderr", "exit_code", "text"),
     ),
+    "spark": ToolSchema(
+        text="SQL or code on the cluster's Spark session, over results by name.",
+        keys={
+            "sql": "Statements over the inputs as tables; the last one's rows are the result.",
+            "code": "Python: main(spark, ...) of the session and named inputs gives a DataFrame.",
+            "partitions": "Parts of the result at most; the default is 64.",
+            "inline_rows": "Up to so many rows are in the answer too; the default is 200.",
+        },
+        needs=(("sql", "code"),),
+        result=(
+            "status",
+            "row_count",
+            "columns",
+            "schema",
+            "parts",
+            "result_ref",
+            "rows",
+            "value",
+            "stages",
+            "tasks",
+            "took_s",
+        ),
+    ),
     "transfer": ToolSchema(
         text="Moves rows from a source to a target in chunks.",
         keys={

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.pycode import code_reads
 from noetl_ray.engine.names import has_template
+from noetl_ray.engine.refs import REFERENCE_FIELDS, reference_fields
 from noetl_ray.engine.state import MANIFEST_TIER
 
 if TYPE_CHECKING:
@@ -140,20 +141,36 @@ def command_context(
     for name, block in steps.items():
         if block.get("tier") == MANIFEST_TIER and _counts_only(name, reads):
             steps[name] = _counts(block)
+        elif _reads_only(name, reads, REFERENCE_FIELDS):
+            steps[name] = _by_name(block)
     return {"ctx": ctx, "workload": workload, "steps": steps}
 
 
 def _counts_only(name: str, reads: Collection[Path]) -> bool:
     """Whether of a framed loop nothing is read but how many items it had and how they went."""
+    return _reads_only(name, reads, ("stats", "count"))
+
+
+def _reads_only(name: str, reads: Collection[Path], fields: Collection[str]) -> bool:
+    """Whether of a step's result nothing is read but these fields."""
     below = [path[1:] for path in reads if path[0] == name]
     below += [path[2:] for path in reads if path[:2] == ("steps", name)]
     whole = any(path == ("steps",) for path in reads)
-    return not whole and all(path and path[0] in ("stats", "count") for path in below)
+    return not whole and all(path and path[0] in fields for path in below)
 
 
 def _counts(block: Mapping[str, Any]) -> dict[str, Any]:
     """A framed loop's result without what its items gave: that need not be fetched."""
     body = {"stats": block["stats"], "count": block["manifest"]["total"]}
+    return {"status": block["status"], "reference": None, "tier": "inline", "body": body}
+
+
+def _by_name(block: dict[str, Any]) -> dict[str, Any]:
+    """A stored result of which only the name is handed on: its bytes need not be fetched."""
+    fields = reference_fields(block)
+    if not fields:
+        return block
+    body = {name: fields[name] for name in REFERENCE_FIELDS}
     return {"status": block["status"], "reference": None, "tier": "inline", "body": body}
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RECORD_KIND = "result_ref"
+REFERENCE_FIELDS = ("_ref", "_store", "_size_bytes", "_preview")
 
 
 def ref_record(

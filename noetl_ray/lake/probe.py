@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 
@@ -23,3 +24,16 @@ def fail(spark: Any, arguments: dict[str, Any]) -> dict[str, Any]:
 
     spark.range(1).mapInArrow(refuse, "id long").collect()
     return {}
+
+
+def nap(spark: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Sleep ``seconds`` in each of ``tasks`` tasks, for whoever watches or disturbs a job."""
+    seconds, tasks = float(arguments["seconds"]), int(arguments["tasks"])
+
+    def sleep(batches: Any) -> Any:
+        for batch in batches:
+            time.sleep(seconds)
+            yield batch
+
+    done = spark.range(0, tasks, 1, tasks).mapInArrow(sleep, "id long").count()
+    return {"tasks": done}

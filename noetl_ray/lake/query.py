@@ -72,13 +72,24 @@ def ask(files: Files, sql: str, *, rows_max: int = ROWS_MAX) -> pa.Table:
 def spark_views(spark: Any, place: Place) -> None:
     """Make the same views on a session; executors read the files themselves."""
     snapshot = read_snapshot(Files(place))
-    for table in TABLES.values():
-        spark_table(spark, place, table, snapshot.of(table.name)).createOrReplaceTempView(
-            f"{table.name}_raw"
-        )
-        spark.sql(
-            f"CREATE OR REPLACE TEMP VIEW {table.name} AS {_select(table, f'{table.name}_raw')}"
-        )
+    for name in TABLES:
+        table_view(spark, place, name, snapshot).createOrReplaceTempView(name)
+
+
+def table_view(spark: Any, place: Place, name: str, snapshot: Snapshot | None = None) -> Any:
+    """One table of the lake as a DataFrame, summaries with one row per key.
+
+    Raises:
+        UsageError: there is no such table.
+    """
+    table = TABLES.get(name)
+    if table is None:
+        msg = f"the lake has no table {name!r}; it has {', '.join(TABLES)}"
+        raise UsageError(msg)
+    held = snapshot or read_snapshot(Files(place))
+    raw = spark_table(spark, place, table, held.of(name))
+    raw.createOrReplaceTempView(f"{name}_raw")
+    return spark.sql(_select(table, f"{name}_raw"))
 
 
 def spark_table(

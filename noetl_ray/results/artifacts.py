@@ -29,6 +29,7 @@ from noetl_ray.results.codecs import (
     table_of,
 )
 from noetl_ray.results.spool import PayloadSpool
+from noetl_ray.results.table_parts import MEDIA_PARTS, parts_table, rows_of
 from noetl_ray.results.tier import decide_tier
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Artifacts:
             UsageError: that is not a reference.
         """
         data, media_type = await self._fetch(ref)
+        if media_type == MEDIA_PARTS:
+            return to_jsonable(rows_of(await parts_table(data, self._payload)))
         return _decoded(data, media_type)
 
     async def table(self, ref: Any) -> pa.Table:
@@ -73,6 +76,8 @@ class Artifacts:
         data, media_type = await self._fetch(ref)
         if media_type in EXTENSIONS:
             return as_table(media_type, data)
+        if media_type == MEDIA_PARTS:
+            return await parts_table(data, self._payload)
         value = _decoded(data, media_type)
         return table_of(value)
 
@@ -116,6 +121,18 @@ class Artifacts:
     def spool(self) -> PayloadSpool:
         """A place for a body that is too large for memory."""
         return PayloadSpool(self._objects, self._placement, self._scope, self._redactor())
+
+    async def bytes_of(self, ref: Any) -> tuple[bytes, str]:
+        """What is stored, as it is, and its media type; for who reads the parts of a table.
+
+        Raises:
+            ObjectMissingError: there is no such value in this scope (now).
+            UsageError: that is not a reference.
+        """
+        return await self._fetch(ref)
+
+    async def _payload(self, uri: str) -> bytes:
+        return await get_payload(self._objects, self._placement, self._scope, uri)
 
     async def _fetch(self, ref: Any) -> tuple[bytes, str]:
         uri, record = _reference(ref)

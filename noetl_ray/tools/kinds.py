@@ -24,6 +24,7 @@ SIDE_EFFECTS = MappingProxyType(
         "postgres": True,
         "python": True,
         "shell": True,
+        "spark": True,
         "transfer": True,
     }
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from noetl_ray.credentials.port import Credential
+from noetl_ray.scope import Scope
 
 
 async def _nothing() -> None:
@@ -79,6 +80,8 @@ class ToolContext:
     """Stored values; None where there is no store."""
     still_ours: Callable[[], Awaitable[None]] = _nothing
     """Awaited before acting on the world after a wait; raises LogError when the command is lost."""
+    scope: Scope | None = None
+    """Whose task it is; None where there is no scope, as in tests of a tool by itself."""
     conceal: Callable[[str], None] = lambda _text: None
     """Keep a text the tool made from a secret out of results, errors and prints."""
 

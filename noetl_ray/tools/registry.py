@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from noetl_ray.tools.limiter import Limiter
     from noetl_ray.tools.port import Tool
     from noetl_ray.tools.python_remote import RemotePython
+    from noetl_ray.tools.spark import SparkTasks
 
 ENTRY_POINT_GROUP = "noetl_ray.tools"
 
@@ -115,6 +116,7 @@ def default_registry(
     limiter: Limiter | None = None,
     python_memory_bytes: int = 0,
     remote: RemotePython | None = None,
+    spark: SparkTasks | None = None,
 ) -> ToolRegistry:
     """The built-in kinds. Nothing is started or connected until a task needs it.
 
@@ -126,6 +128,7 @@ def default_registry(
         limiter: Limits on http calls that workers share.
         python_memory_bytes: What one call of user Python may use; 0 sets no limit.
         remote: Who runs python tasks that ask for resources; None fails them.
+        spark: Who runs spark tasks; None fails them.
     """
     from noetl_ray.tools.artifact import ArtifactTool
     from noetl_ray.tools.http import HttpTool
@@ -153,6 +156,7 @@ def default_registry(
     registry.register(NatsTool())
     registry.register(ShellTool(base_env=base_env or {}))
     registry.register_later("transfer", partial(_transfer, data_root, limiter))
+    registry.register_later("spark", partial(_spark, spark))
     return registry
 
 
@@ -160,6 +164,12 @@ def _duckdb(data_root: Path | None) -> Tool:
     from noetl_ray.tools.duckdb import DuckdbTool
 
     return DuckdbTool(data_root=data_root)
+
+
+def _spark(tasks: SparkTasks | None) -> Tool:
+    from noetl_ray.tools.spark import SparkTool
+
+    return SparkTool(tasks)
 
 
 def _transfer(data_root: Path | None, limiter: Limiter | None) -> Tool:

@@ -12,6 +12,12 @@ from tests.unit.noetl_ray.engine.rig import playbook
 
 TEMPLATES = Templates()
 BLOCK = {"status": "ok", "tier": "inline", "reference": None, "extracted": {"v": 1}}
+STORED = {
+    "status": "ok",
+    "tier": "feather",
+    "reference": {"uri": "noetl://t/p/results/1/l/v1.f0/0/1@1", "sha256": "0" * 64, "bytes": 9},
+    "extracted": [{"v": 1}],
+}
 
 
 def carried(*tasks: Task, workload: dict[str, Any] | None = None, **step: Any) -> dict[str, Any]:
@@ -26,6 +32,7 @@ def carried(*tasks: Task, workload: dict[str, Any] | None = None, **step: Any) -
         steps={
             "a": StepState(status="completed", visits=1, result=BLOCK),
             "b": StepState(status="completed", visits=1, result=BLOCK),
+            "l": StepState(status="completed", visits=1, result=STORED),
             "r": StepState(status="running", visits=1),
         },
     )
@@ -61,7 +68,7 @@ def test_a_whole_bag_is_carried_when_it_is_read_whole() -> None:
         "big",
         "both",
     }
-    assert set(carried(noop(config={"result": "{{ steps }}"}))["steps"]) == {"a", "b"}
+    assert set(carried(noop(config={"result": "{{ steps }}"}))["steps"]) == {"a", "b", "l"}
     assert set(carried(noop(config={"result": "{{ steps.b.v }}"}))["steps"]) == {"b"}
 
 
@@ -86,7 +93,7 @@ def test_python_that_asks_for_its_context_gets_everything() -> None:
     found = carried(task)
     assert found["ctx"] == {"c": 2, "other": 3, "both": "c"}
     assert set(found["workload"]) == {"w", "big", "both"}
-    assert set(found["steps"]) == {"a", "b"}
+    assert set(found["steps"]) == {"a", "b", "l"}
     quiet = Task(label="t", kind="python", config={"code": "result = 1"})
     assert carried(quiet) == {"ctx": {}, "workload": {}, "steps": {}}
 
@@ -96,3 +103,13 @@ def test_p24_the_arguments_of_main_are_carried_unless_the_input_has_them() -> No
     task = Task(label="t", kind="python", config={"code": code}, input={"w": 1})
     found = carried(task)
     assert (found["ctx"], found["workload"], set(found["steps"])) == ({"c": 2}, {}, {"a"})
+
+
+def test_p24_of_a_result_that_is_only_named_the_name_is_carried() -> None:
+    named = carried(noop(input={"rows": "{{ l._ref }}", "size": "{{ steps.l._size_bytes }}"}))
+    block = named["steps"]["l"]
+    assert (block["tier"], block["reference"]) == ("inline", None)
+    assert block["body"]["_ref"]["ref"] == STORED["reference"]["uri"]
+    assert block["body"]["_size_bytes"] == 9
+    assert carried(noop(input={"rows": "{{ l._ref }} {{ l }}"}))["steps"]["l"] == STORED
+    assert carried(noop(input={"rows": "{{ a._ref }}"}))["steps"]["a"] == BLOCK

@@ -1,0 +1,133 @@
+"""The result tier as jobs reach it: blocking calls, from the driver and from executors alike.
+
+Owns the way from settings that travel as JSON to stored results of one scope, read and written
+where the work is. What a result's name means, who may read it and how bytes are made is the
+result store's; the same code runs in workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from noetl_ray.clock import SystemClock
+from noetl_ray.config.convert import from_dict, to_dict
+from noetl_ray.engine.refs import ref_record
+from noetl_ray.locator.keys import Placement
+from noetl_ray.payloads.content import put_payload
+from noetl_ray.payloads.opening import open_objects
+from noetl_ray.results.artifacts import Artifacts
+from noetl_ray.results.codecs import MEDIA_FEATHER
+from noetl_ray.results.redact import Redactor
+from noetl_ray.results.store import ResultStore
+from noetl_ray.results.table_parts import (
+    MEDIA_PARTS,
+    PartsManifest,
+    TablePart,
+    manifest_bytes,
+    read_manifest,
+)
+from noetl_ray.scope import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    import pyarrow as pa
+
+    from noetl_ray.config.settings import Settings
+
+TierPlace = dict[str, Any]
+"""``settings`` without addresses of servers, ``tenant`` and ``organization``."""
+
+
+def tier_place(settings: Settings, scope: Scope) -> TierPlace:
+    """Where results of a scope lie, for jobs."""
+    kept = replace(
+        settings,
+        # The folder of a local store must be the same one in every process.
+        data_dir=str(Path(settings.data_dir).expanduser().resolve()),
+        event_store=replace(settings.event_store, url="", token=""),
+        projection_stores=replace(settings.projection_stores, dsn=""),
+        gateway=replace(settings.gateway, token=""),
+    )
+    return {
+        "settings": to_dict(kept),
+        "tenant": scope.tenant_id,
+        "organization": scope.organization_id,
+    }
+
+
+class Tier:
+    """Stored results of one scope, by blocking calls."""
+
+    def __init__(self, place: TierPlace) -> None:
+        """Contact nothing yet."""
+        self.settings = from_dict(place["settings"])
+        self.scope = Scope(tenant_id=place["tenant"], organization_id=place["organization"])
+        runtime = self.settings.runtime
+        self._placement = Placement(
+            env=runtime.environment,
+            region=runtime.region,
+            cell=runtime.cell,
+            shard_count=runtime.shard_count,
+        )
+
+    def table(self, ref: Any) -> pa.Table:
+        """A stored value as a table.
+
+        Raises:
+            ObjectMissingError: there is no such value in this scope.
+            UsageError: it is no table, or that is no reference.
+        """
+        return self._with(lambda artifacts: artifacts.table(ref))
+
+    def manifest(self, ref: Any) -> PartsManifest | None:
+        """The manifest a reference names; None when it names something else."""
+        if not (isinstance(ref, dict) and ref.get("meta", {}).get("content_type") == MEDIA_PARTS):
+            return None
+        data, _ = self._with(lambda artifacts: artifacts.bytes_of(ref))
+        return read_manifest(data)
+
+    def put_part(self, data: bytes, rows: int) -> TablePart:
+        """Store one Feather piece of a table."""
+        uri, sha256 = self._put(data, MEDIA_FEATHER)
+        return TablePart(uri=uri, sha256=sha256, bytes=len(data), rows=rows)
+
+    def put_manifest(self, manifest: PartsManifest) -> dict[str, Any]:
+        """Store a manifest; gives the ``result_ref`` record of the whole table."""
+        data = manifest_bytes(manifest)
+        uri, sha256 = self._put(data, MEDIA_PARTS)
+        record = ref_record(
+            uri,
+            store=open_objects(self.settings, SystemClock()).kind,
+            size_bytes=sum(part.bytes for part in manifest.parts),
+            sha256=sha256,
+            content_type=MEDIA_PARTS,
+            row_count=manifest.rows,
+        )
+        record["meta"]["parts"] = len(manifest.parts)
+        return record
+
+    def _put(self, data: bytes, media_type: str) -> tuple[str, str]:
+        async def put() -> tuple[str, str]:
+            objects = open_objects(self.settings, SystemClock())
+            try:
+                made = await put_payload(objects, self._placement, self.scope, data, media_type)
+            finally:
+                await objects.close()
+            return made.uri, made.sha256
+
+        return asyncio.run(put())
+
+    def _with(self, work: Callable[[Artifacts], Coroutine[Any, Any, Any]]) -> Any:
+        async def run() -> Any:
+            objects = open_objects(self.settings, SystemClock())
+            try:
+                results = ResultStore(objects, self._placement)
+                return await work(Artifacts(results, self.scope, lambda: Redactor(())))
+            finally:
+                await objects.close()
+
+        return asyncio.run(run())
