@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from actors.completion import SET_BYTES_MAX, bounded, within_limits
-from actors.frame_run import End, FrameRun
+from actors.frame_run import End, FrameRun, frame_names
 from noetl_ray.engine.fold_loops import RESULTS_LABEL
-from noetl_ray.engine.frames import rows_that_fit
 from noetl_ray.engine.loops import iteration_names
+from noetl_ray.engine.policy import rows_that_fit
 from noetl_ray.engine.ranges import halved_to
 from noetl_ray.errors import ToolError
 from noetl_ray.events.canonical import canonical_json, sha256_hex, to_jsonable
@@ -69,10 +69,14 @@ class CollectionFrameRun(FrameRun):
         items = await self._patiently(
             lambda: self._p.collections.read(self._scope, ref, self._first, self._count)
         )
+        if self._is_whole:
+            items = fitting(items, self._policy.max_bytes)
         await self._say((EventType.FRAME_STARTED, self._base | self._told(len(items))))
         work = _Rows(self, step, names, ctx, keychain, items)
         at_once = min(int(payload["row_concurrency"]), len(items))
-        if at_once == 1:
+        if self._is_whole:
+            await work.whole()
+        elif at_once == 1:
             await work.lane()
         else:
             await _together([work.lane() for _ in range(at_once)])
@@ -85,6 +89,16 @@ class CollectionFrameRun(FrameRun):
             "row_count": rows,
             "lease_until_ms": self._lease_until(),
         }
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether it is a partition of a fan-out, for which the body runs once."""
+        return "partition" in self._offer.issued.payload and self._policy.process == "frame"
+
+    def keep_whole(self, rows: int) -> None:
+        """The one value kept stands for so many items."""
+        self._begun = rows
+        self._failed *= rows
 
     def next_item(self) -> int | None:
         """The offset of the next item to begin; None when this frame begins no more."""
@@ -139,7 +153,7 @@ class CollectionFrameRun(FrameRun):
     async def _committed(self) -> End:
         """What the range gave is durable, then the frame's end says so."""
         rows = self._begun
-        data = part_bytes([self._values[offset] for offset in range(rows)], self._stored)
+        data = part_bytes([self._values[each] for each in sorted(self._values)], self._stored)
         name = part_name(self._results_base(), self._first, self._offer.attempt)
         key = result_key(self._p.results.placement, name, "json")
         await self._patiently(lambda: self._p.results.objects.put(key, data))
@@ -233,12 +247,28 @@ class _Rows:
                 await asyncio.sleep(0)
                 self._turn_at = clock.monotonic()
 
+    async def whole(self) -> None:
+        """Run once, for all items together."""
+        first, items = self._frame._first, self._items
+        frame = {
+            "index": first,
+            "base_index": first,
+            "row_count": len(items),
+            "rows": items,
+            "policy": msgspec.to_builtins(self._frame._policy),
+        }
+        given = frame_names(self._iterator, items, frame)
+        await self._frame.keep(0, within_limits(await self._body(given, str(first))))
+        self._frame.keep_whole(len(items))
+
     async def _run(self, offset: int) -> PipelineOutcome:
-        frame, ports = self._frame, self._frame._p
-        index = frame._first + offset
-        payload = frame._offer.issued.payload
+        index = self._frame._first + offset
+        payload = self._frame._offer.issued.payload
         iteration = {"index": index, "total": payload["total"], "iterator": self._iterator}
-        given = iteration_names(iteration, self._items[offset])
+        return await self._body(iteration_names(iteration, self._items[offset]), str(index))
+
+    async def _body(self, given: dict[str, Any], key: str) -> PipelineOutcome:
+        frame, ports = self._frame, self._frame._p
         names, ctx = self._names, self._ctx
         if not self._shared:
             # Items of a parallel loop do not see what the others write.
@@ -251,12 +281,22 @@ class _Rows:
             registry=ports.registry,
             templates=ports.templates,
             clock=ports.clock,
-            context_for=frame._row_context(str(index), given),
+            context_for=frame._row_context(key, given),
             iteration=given,
             prepare=self._keychain.prepare,
             meter=frame._meter,
         )
         return await pipeline.run()
+
+
+def fitting(items: list[Any], size_max: int) -> list[Any]:
+    """The first items that are not larger than so many bytes together; one at least."""
+    size = 0
+    for number, item in enumerate(items):
+        size += len(canonical_json(item))
+        if number and size > size_max:
+            return items[:number]
+    return items
 
 
 async def _together(lanes: list[Any]) -> None:

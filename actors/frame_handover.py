@@ -15,17 +15,24 @@ from noetl_ray.events.types import EventType
 if TYPE_CHECKING:
     from noetl_ray.engine.frames import StageState
     from noetl_ray.engine.inputs import Claim
+    from noetl_ray.engine.reducing import ReduceState
     from noetl_ray.engine.state import CommandState, ExecutionState
+
+    Stage = StageState | ReduceState
 
 Wanted = list[tuple[EventType, dict[str, Any]]]
 
 
-def stage_of(state: ExecutionState, frame: CommandState) -> StageState | None:
+def stage_of(state: ExecutionState, frame: CommandState) -> Stage | None:
     """The stage a frame belongs to, while it is open."""
     loop = state.loops.get(frame.step)
     if loop is None or loop.visit != frame.visit:
         return None
-    return loop.stage
+    stage = loop.stage
+    reduce = stage.reduce if stage is not None else None
+    if reduce is not None and reduce.frame_id == frame.command_id:
+        return reduce
+    return stage
 
 
 def lease_ran_out(frame: CommandState, now_ms: int) -> bool:
@@ -34,7 +41,7 @@ def lease_ran_out(frame: CommandState, now_ms: int) -> bool:
 
 
 def handover(
-    stage: StageState,
+    stage: Stage,
     frame: CommandState,
     claim: Claim | None,
     released: str | None,
@@ -78,15 +85,15 @@ def handover(
     return wanted
 
 
-def _failure(stage: StageState, frame: CommandState, reason: str) -> dict[str, Any]:
-    slot = next(n for n, slot in enumerate(stage.slots) if slot.frame_id == frame.command_id)
+def _failure(stage: Stage, frame: CommandState, reason: str) -> dict[str, Any]:
+    slot, index = stage.place_of(frame.command_id)
     message = (
         f"frame {frame.command_id} was given up after {stage.policy.max_attempts} attempts: "
         f"{reason}; its rows stay claimed"
     )
     return {
         "slot": slot,
-        "frame_index": stage.slots[slot].index - 1,
+        "frame_index": index,
         "frame_policy": msgspec.to_builtins(stage.policy),
         "attempts": frame.attempt,
         "last_worker": frame.worker_id,

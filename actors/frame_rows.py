@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from actors.messages import Offer
     from noetl_ray.clock import Clock
-    from noetl_ray.engine.frames import FramePolicy
+    from noetl_ray.engine.policy import FramePolicy
     from noetl_ray.events.envelope import Event
     from noetl_ray.locator.result import ResultName
     from noetl_ray.results.store import ResultStore

@@ -22,8 +22,9 @@ from actors.frame_rows import FrameRows, Kept
 from actors.holding import subject_of
 from actors.stamp import object_events
 from noetl_ray.dsl.model import Task
-from noetl_ray.engine.frames import FRAMES_MAX, FramePolicy, frame_ordinal, next_max_rows
+from noetl_ray.engine.frames import FRAMES_MAX, frame_ordinal
 from noetl_ray.engine.loops import iteration_names
+from noetl_ray.engine.policy import FramePolicy, next_max_rows
 from noetl_ray.errors import LogError, LogUnavailableError, NoetlError, ToolError
 from noetl_ray.events.canonical import canonical_json, sha256_hex, to_jsonable
 from noetl_ray.events.types import EventType
@@ -257,7 +258,7 @@ class FrameRun(CommandRun):
             return self._note(within_limits(await pipeline.run()), index)
 
         if self._policy.process == "frame":
-            ok = await body(_frame_names(iterator, rows, frame), "frame", 0)
+            ok = await body(frame_names(iterator, rows, frame), "frame", 0)
             return 0 if ok else len(rows)
         room = asyncio.Semaphore(self._policy.row_concurrency)
 
@@ -362,7 +363,7 @@ class FrameRun(CommandRun):
         }
 
 
-def _frame_names(iterator: str, rows: list[Row], frame: dict[str, Any]) -> dict[str, Any]:
+def frame_names(iterator: str, rows: list[Row], frame: dict[str, Any]) -> dict[str, Any]:
     """What the body can name when it runs once for the whole frame (FRM-5)."""
     inner = {iterator: rows, f"{iterator}_rows": rows, "index": frame["index"]}
     return {

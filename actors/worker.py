@@ -29,6 +29,7 @@ from actors.messages import (
     encode,
     heard_subject,
 )
+from actors.reduce_frame import ReduceFrameRun
 from noetl_ray.errors import LogError, NoetlError, VersionConflictError
 from noetl_ray.hints.port import ANNOUNCE, offer_subject
 
@@ -233,4 +234,6 @@ class Worker:
 def _kind_of_run(offer: Offer) -> type[CommandRun]:
     if not offer.issued.stage_id:
         return CommandRun
+    if "reduce" in offer.issued.payload:
+        return ReduceFrameRun
     return CollectionFrameRun if "range" in offer.issued.payload else FrameRun

@@ -180,7 +180,9 @@ def _loop(loop: Loop | None) -> str:
         return ""
     source = "cursor" if loop.cursor is not None else short(loop.items, 40)
     text = f"for each {loop.iterator} in {source}"
-    if loop.mode != "sequential":
+    if loop.mode == "fanout":
+        text = f"partitions of {source} as {loop.iterator}, then reduced"
+    elif loop.mode != "sequential":
         text += f", {short(loop.max_in_flight, 20) if loop.max_in_flight else 1} at once"
     return text
 

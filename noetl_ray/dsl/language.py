@@ -32,7 +32,7 @@ KEYCHAIN_OUTSIDE = ("google_id_token", "secret_manager", "secrets")
 """Keychain kinds of other NoETL runtimes that need an account: they come with a package."""
 ARC_MODES = ("exclusive", "inclusive")
 NO_MATCH = ("complete", "quiet")
-LOOP_MODES = ("sequential", "parallel", "cursor")
+LOOP_MODES = ("sequential", "parallel", "cursor", "fanout")
 PROCESS = ("row", "frame")
 RETRY_MODES = ("whole_frame",)
 ACTIONS = ("continue", "retry", "jump", "break", "fail")
@@ -136,6 +136,7 @@ CONSTRUCTS: dict[str, tuple[Key, ...]] = {
         Key("cursor", "cursor", "A query that claims rows, instead of in."),
         Key("iterator", "scalar", "Name of the item in templates; the default is item."),
         Key("spec", "loop spec"),
+        Key("reduce", "reduce", "What makes one value of the partitions of a fanout."),
         Key("mode", "any", "Older place of spec.mode."),
         Key("max_in_flight", "any", "Older place of spec.max_in_flight."),
         Key("desc", "any"),
@@ -145,6 +146,16 @@ CONSTRUCTS: dict[str, tuple[Key, ...]] = {
         Key("max_in_flight", "number", "How many run at once."),
         Key("policy", "any"),
         Key("frame", "frame", "How many rows a cursor claims at a time, and for how long."),
+        Key("partitions", "number", "How many partitions a fanout makes."),
+        Key("max_outstanding", "number", "Partitions under way or waiting for the reduce."),
+    ),
+    "reduce": (
+        Key("tool", "tool", "Makes the new value of acc and a partition.", needed=True),
+        Key("iterator", "scalar", "Name of a partition's value; the default is part."),
+        Key("stream", "flag", "False runs the tasks once, over all partitions."),
+        Key("initial", "any", "What acc is before the first partition."),
+        Key("frame", "frame", "How many partitions a worker takes in at a time, and its lease."),
+        *_DESC,
     ),
     "cursor": (
         Key("kind", "scalar", "The kind of store.", needed=True),
@@ -154,6 +165,7 @@ CONSTRUCTS: dict[str, tuple[Key, ...]] = {
         *_numbers("max_rows", "row_concurrency", "max_seconds", "max_bytes"),
         *_numbers("lease_seconds", "heartbeat_seconds", "max_attempts"),
         Key("retry_mode", f"one of {'|'.join(RETRY_MODES)}", "A frame is tried whole."),
+        Key("row_barrier", "flag", "True records finished rows, so that a crash repeats none."),
         Key("process", f"one of {'|'.join(PROCESS)}"),
         Key("size", "number", "Other name of max_rows."),
         Key("duration_ms", "number", "Other name of max_seconds, in milliseconds."),

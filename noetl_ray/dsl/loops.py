@@ -8,16 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from noetl_ray.dsl.language import PROCESS, RETRY_MODES, names
-from noetl_ray.dsl.model import Loop
+from noetl_ray.dsl.model import Loop, Reduce
 from noetl_ray.dsl.shape import NOT_YET, Shape, place
+from noetl_ray.dsl.tasks import read_tasks
 
 if TYPE_CHECKING:
     from noetl_ray.dsl.source import Node
 
-Mode = Literal["sequential", "parallel", "cursor"]
+Mode = Literal["sequential", "parallel", "cursor", "fanout"]
 
-LOOP_MODES: tuple[Mode, ...] = ("sequential", "parallel", "cursor")
-RUNNABLE_LOOP_MODES: frozenset[str] = frozenset({"sequential", "parallel", "cursor"})
+LOOP_MODES: tuple[Mode, ...] = ("sequential", "parallel", "cursor", "fanout")
+RUNNABLE_LOOP_MODES: frozenset[str] = frozenset(LOOP_MODES)
 """The modes the engine can run; a loop of another mode is refused by name."""
 
 _ITERATOR = "item"
@@ -32,6 +33,10 @@ _FRAME_ALIASES = {
     "parallelism": "row_concurrency",
 }
 _FRAME_WORDS = {"process": PROCESS, "retry_mode": RETRY_MODES}
+_FLAGS = frozenset({"row_barrier"})
+_REDUCE_KEYS = names("reduce")
+_FANOUT_ONLY = ("partitions", "max_outstanding")
+_PART = "part"
 _TAKEN = frozenset(
     {
         "args", "catalog_id", "ctx", "env", "event", "execution_id", "frame", "input", "iter",
@@ -60,14 +65,19 @@ def read_loop(shape: Shape, step: Node, path: str) -> Loop | None:
         what = f"the loop mode '{mode}'" if RUNNABLE_LOOP_MODES else "'loop'"
         shape.findings.error(step.key_place("loop"), path, f"{what} is {NOT_YET}")
     _check_source(shape, node, path, mode)
+    _check_fanout(shape, node, spec, path, mode)
     items = node.get("in")
+    partitions, outstanding = (_counted(shape, spec, path, key) for key in _FANOUT_ONLY)
     return Loop(
         items=items.data() if items is not None else None,
-        iterator=_iterator(shape, node, path),
+        iterator=_iterator(shape, node, path, _ITERATOR),
         mode=mode or "sequential",
         max_in_flight=_in_flight(shape, node, spec, path),
         cursor=_cursor(shape, node, path),
-        frame=_frame(shape, spec, path),
+        frame=_frame(shape, spec, f"{path}.spec.frame"),
+        partitions=partitions,
+        max_outstanding=outstanding,
+        reduce=_reduce(shape, node.get("reduce"), f"{path}.reduce"),
         at=place(node),
     )
 
@@ -102,15 +112,80 @@ def _check_source(shape: Shape, node: Node, path: str, mode: Mode | None) -> Non
         shape.findings.error(node.key_place("in"), f"{path}.in", message)
 
 
-def _iterator(shape: Shape, node: Node, path: str) -> str:
+def _check_fanout(
+    shape: Shape, node: Node, spec: Node | None, path: str, mode: Mode | None
+) -> None:
+    """A fan-out has a reduce, and says in one way how large a partition is."""
+    reduce = node.get("reduce")
+    if mode == "fanout" and reduce is None:
+        message = "the loop mode 'fanout' needs a 'reduce'"
+        hint = "write reduce: {tool: {...}} beside 'in', or use the mode 'parallel'"
+        shape.findings.error(node, path, message, hint)
+    elif mode not in ("fanout", None) and reduce is not None:
+        message, hint = "a 'reduce' needs the mode 'fanout'", "write spec: {mode: fanout}"
+        shape.findings.error(node.key_place("reduce"), f"{path}.reduce", message, hint)
+    if spec is None:
+        return
+    for key in _FANOUT_ONLY:
+        if mode not in ("fanout", None) and spec.get(key) is not None:
+            message = f"'{key}' is for the mode 'fanout'"
+            shape.findings.error(spec.key_place(key), f"{path}.spec.{key}", message)
+    frame = spec.get("frame")
+    sized = frame is not None and frame.is_map and (frame.get("max_rows") or frame.get("size"))
+    if sized and spec.get("partitions") is not None:
+        message = "'partitions' and 'frame.max_rows' both say how large a partition is"
+        where = f"{path}.spec.partitions"
+        shape.findings.error(spec.key_place("partitions"), where, message, "write one of them")
+    stream = reduce.get("stream") if reduce is not None and reduce.is_map else None
+    if spec.get("max_outstanding") is not None and stream is not None and stream.value is False:
+        message = "a reduce that waits for all partitions cannot hold them back"
+        where = f"{path}.spec.max_outstanding"
+        hint = "leave it out, or leave stream: false out"
+        shape.findings.error(spec.key_place("max_outstanding"), where, message, hint)
+
+
+def _counted(shape: Shape, spec: Node | None, path: str, key: str) -> Any:
+    found = spec.get(key) if spec is not None else None
+    if found is None:
+        return None
+    _check_number(shape, found, f"{path}.spec.{key}")
+    return found.data()
+
+
+def _reduce(shape: Shape, found: Node | None, path: str) -> Reduce | None:
+    """What makes one value of the partitions."""
+    node = shape.mapping(found, path)
+    if node is None:
+        return None
+    shape.strays(node, path, _REDUCE_KEYS, "reduce")
+    tasks = read_tasks(shape, "reduce", node.get("tool"), f"{path}.tool")
+    if not tasks:
+        shape.findings.error(node, path, "the reduce has no 'tool'", "write tool: {kind: ...}")
+    stream, initial = node.get("stream"), node.get("initial")
+    if stream is not None and not isinstance(stream.value, bool):
+        shape.findings.error(stream, f"{path}.stream", "'stream' must be true or false")
+    streams = stream is None or stream.value is not False
+    if initial is not None and not streams:
+        message = "'initial' is what a stream begins with; stream: false has none"
+        shape.findings.error(node.key_place("initial"), f"{path}.initial", message)
+    return Reduce(
+        tasks=tasks,
+        iterator=_iterator(shape, node, path, _PART),
+        stream=streams,
+        initial=initial.data() if initial is not None else None,
+        frame=_frame(shape, node, f"{path}.frame"),
+    )
+
+
+def _iterator(shape: Shape, node: Node, path: str, default: str) -> str:
     found = node.get("iterator")
     if found is None:
-        return _ITERATOR
+        return default
     name = shape.name(found) or ""
     if not name.isidentifier():
         message = "'iterator' must be a name of letters, digits and underscores"
         shape.findings.error(found, f"{path}.iterator", message)
-        return _ITERATOR
+        return default
     if name in _TAKEN:
         message = f"the iterator '{name}' hides what '{name}' means in templates"
         shape.findings.warning(found, f"{path}.iterator", message)
@@ -144,14 +219,15 @@ def _cursor(shape: Shape, node: Node, path: str) -> dict[str, Any] | None:
 
 
 def _frame(shape: Shape, spec: Node | None, path: str) -> dict[str, Any]:
-    path = f"{path}.spec.frame"
     frame = shape.mapping(spec.get("frame"), path) if spec is not None else None
     if frame is None:
         return {}
     shape.strays(frame, path, _FRAME_KEYS, "frame")
     for key in _FRAME_KEYS:
         number = frame.get(key)
-        if number is not None and key not in _FRAME_WORDS:
+        if number is not None and key in _FLAGS:
+            _check_flag(shape, number, f"{path}.{key}")
+        elif number is not None and key not in _FRAME_WORDS:
             _check_number(shape, number, f"{path}.{key}")
     for key, words in _FRAME_WORDS.items():
         found = frame.get(key)
@@ -187,6 +263,13 @@ def _either(node: Node, spec: Node | None, path: str, key: str) -> tuple[Node | 
     """A key under `spec`, or beside it as older playbooks write it, and its path."""
     found = spec.get(key) if spec is not None else None
     return (found, f"{path}.spec.{key}") if found is not None else (node.get(key), f"{path}.{key}")
+
+
+def _check_flag(shape: Shape, node: Node, path: str) -> None:
+    if isinstance(node.value, bool) or (node.is_text and "{{" in node.raw):
+        return
+    name = path.rsplit(".", 1)[-1]
+    shape.findings.error(node, path, f"'{name}' must be true or false, or a template")
 
 
 def _check_number(shape: Shape, node: Node, path: str) -> None:

@@ -61,18 +61,41 @@ class Arc:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reduce:
+    """What makes one value of the partitions of a fan-out."""
+
+    tasks: tuple[Task, ...]
+    iterator: str = "part"
+    stream: bool = True
+    """Whether tasks run once per partition, with what came of those before, or once over all."""
+    initial: Any = None
+    """What a stream begins with."""
+    frame: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """How often a step runs its tasks: once per item, or per row claimed by a cursor."""
+    """How often a step runs its tasks: once per item, per row of a cursor, or per partition."""
 
     items: Any = None
     """What `in` says, a template or data; None for a cursor."""
     iterator: str = "item"
-    mode: Literal["sequential", "parallel", "cursor"] = "sequential"
+    mode: Literal["sequential", "parallel", "cursor", "fanout"] = "sequential"
     max_in_flight: Any = None
     """A positive number or a template; None when nothing is said."""
     cursor: dict[str, Any] | None = None
     frame: dict[str, Any] = field(default_factory=dict)
+    partitions: Any = None
+    """How many partitions a fan-out makes; None when the size of one is given."""
+    max_outstanding: Any = None
+    """Partitions of a fan-out that may be under way or wait for its reduce."""
+    reduce: Reduce | None = None
     at: Place = Place()
+
+    @property
+    def reducing(self) -> tuple[Task, ...]:
+        """The tasks of the reduce, if there is one."""
+        return self.reduce.tasks if self.reduce is not None else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,10 @@ class StepReads:
         if step.loop is not None and step.loop.cursor is not None:
             # The claim of a cursor is rendered where it runs, with what its frame carries.
             found |= self._templates.reads(step.loop.cursor)
-        for task in step.tasks:
+        reducing = step.loop.reducing if step.loop is not None else ()
+        if step.loop is not None and step.loop.reduce is not None:
+            found |= self._templates.reads(step.loop.reduce.initial)
+        for task in (*step.tasks, *reducing):
             for part in (
                 task.config,
                 task.input,

@@ -15,10 +15,12 @@ import msgspec
 from noetl_ray.dsl.merge import seed_variables
 from noetl_ray.engine.fold_loops import (
     change_holder,
+    close_stage,
     dispatch_frame,
     end_loop,
     frame_returned,
     iterated,
+    open_reduce,
     open_stage,
     start_loop,
 )
@@ -123,7 +125,9 @@ def apply_control(draft: ExecutionState, event: Event, position: int) -> None:
     elif kind is EventType.LOOP_DONE:
         end_loop(draft, event)
     elif kind is EventType.STAGE_OPENED:
-        open_stage(draft, event)
+        (open_reduce if payload["kind"] == "reduce" else open_stage)(draft, event)
+    elif kind is EventType.STAGE_CLOSED:
+        close_stage(draft, event)
     elif kind is EventType.FRAME_DISPATCHED:
         dispatch_frame(draft, event, position)
     elif kind is EventType.EXECUTION_PAUSED:
@@ -137,7 +141,7 @@ def apply_control(draft: ExecutionState, event: Event, position: int) -> None:
         _end(draft, event, "FAILED")
     elif kind is EventType.EXECUTION_CANCELLED:
         _end(draft, event, "CANCELLED")
-    elif kind not in (EventType.CHECKPOINT_COMMITTED, EventType.STAGE_CLOSED):
+    elif kind is not EventType.CHECKPOINT_COMMITTED:
         msg = f"{kind} does not belong on a control subject"
         raise InternalError(msg)
 

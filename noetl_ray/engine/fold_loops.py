@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl_ray.engine.frames import FramePolicy, Slot, StageState, stage_value
+from noetl_ray.engine.frames import Slot, StageState, stage_value
+from noetl_ray.engine.policy import FramePolicy
+from noetl_ray.engine.reducing import ReduceState
 from noetl_ray.engine.state import LOOP_TIER, MANIFEST_TIER, CommandState, LoopState
 from noetl_ray.events.types import EventType
 from noetl_ray.locator.result import ResultName, frame_coordinate, step_coordinate
@@ -95,6 +97,29 @@ def open_stage(draft: ExecutionState, event: Event) -> None:
     )
 
 
+def open_reduce(draft: ExecutionState, event: Event) -> None:
+    """A fan-out has a stage that takes its partitions in."""
+    payload = event.payload
+    loop = draft.loops[payload["step"]]
+    assert loop.stage is not None
+    reduce = ReduceState(
+        stage_id=event.stage_id or "",
+        policy=msgspec.convert(payload["frame_policy"], FramePolicy),
+        stream=payload["stream"],
+        outstanding_max=payload["outstanding_max"],
+    )
+    stage = msgspec.structs.replace(loop.stage, reduce=reduce)
+    draft.loops[payload["step"]] = msgspec.structs.replace(loop, stage=stage)
+
+
+def close_stage(draft: ExecutionState, event: Event) -> None:
+    """A fan-out's frames are all back; its reduce may go on. Any other stage ends with its loop."""
+    loop = draft.loops.get(event.payload["step"])
+    if loop is not None and loop.stage is not None and loop.stage.reduce is not None:
+        stage = msgspec.structs.replace(loop.stage, closed=True)
+        draft.loops[event.payload["step"]] = msgspec.structs.replace(loop, stage=stage)
+
+
 def dispatch_frame(draft: ExecutionState, event: Event, position: int) -> None:
     """A decision gave a slot its next frame."""
     payload = event.payload
@@ -115,7 +140,11 @@ def dispatch_frame(draft: ExecutionState, event: Event, position: int) -> None:
     loop = draft.loops[payload["step"]]
     if loop.stage is not None:
         taken = payload.get("range")
-        stage = loop.stage.dispatched(payload["slot"], frame_id, taken and tuple(taken))
+        reduce = loop.stage.reduce
+        if reduce is not None and reduce.stage_id == event.stage_id:
+            stage = msgspec.structs.replace(loop.stage, reduce=reduce.dispatched(frame_id))
+        else:
+            stage = loop.stage.dispatched(payload["slot"], frame_id, taken and tuple(taken))
         draft.loops[payload["step"]] = msgspec.structs.replace(loop, stage=stage)
 
 
@@ -142,15 +171,24 @@ def frame_returned(draft: ExecutionState, event: Event) -> None:
     """A frame's end was consumed: its slot is free, its counts are the stage's."""
     payload = event.payload
     loop = draft.loops.get(payload["step"])
-    if loop is None or loop.stage is None or loop.stage.stage_id != event.stage_id:
+    if loop is None or loop.stage is None:
         return
     ok = event.event_type is EventType.FRAME_COMMITTED
-    stage = loop.stage.returned(payload["slot"], payload, ok=ok)
+    stage, reduce = loop.stage, loop.stage.reduce
+    if stage.stage_id == event.stage_id:
+        stage = stage.returned(payload["slot"], payload, ok=ok)
+    elif reduce is not None and reduce.stage_id == event.stage_id:
+        reduce = reduce.returned(payload, ok=ok)
+        stage = msgspec.structs.replace(stage, reduce=reduce)
+    else:
+        return
     draft.loops[payload["step"]] = msgspec.structs.replace(
         loop,
         stage=stage,
         done=stage.processed,
-        failed=stage.frames_failed + (stage.failed if stage.total else 0),
+        failed=stage.frames_failed
+        + (stage.failed if stage.total else 0)
+        + (reduce.failed if reduce is not None else 0),
         rows=stage.processed,
         error=loop.error or payload.get("error"),
     )
@@ -167,10 +205,12 @@ def results_name(draft: ExecutionState, step: str, visit: int) -> ResultName:
     )
 
 
-def _stage_result(draft: ExecutionState, event: Event, loop: LoopState) -> dict[str, Any]:
+def _stage_result(draft: ExecutionState, event: Event, loop: LoopState) -> dict[str, Any] | None:
     """The result block of a framed loop's step."""
     stage = loop.stage
     assert stage is not None
+    if stage.reduce is not None:
+        return stage.reduce.result
     if stage.total:
         return {
             "status": "error" if loop.failed else "ok",

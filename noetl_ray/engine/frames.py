@@ -1,4 +1,4 @@
-"""Frames of a loop: the policy, the stage's state and what a frame gives. Pure.
+"""Frames of a loop: the stage's state and what a frame gives. Pure.
 
 A stage is one run of a loop whose rows go in frames. It has slots; each slot has at most one frame
 at a time. Over a cursor a frame is a window of rows that a worker claims: one with rows is followed
@@ -9,48 +9,22 @@ stage of a hundred thousand rows is as small as one of ten (P26).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import re
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from noetl_ray.engine.policy import FramePolicy
 from noetl_ray.engine.ranges import Range, Run, add_part, mixed, next_range, without
-from noetl_ray.errors import TemplateError
+from noetl_ray.engine.reducing import ReduceState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-Process = Literal["row", "frame"]
 
 SLOTS_MAX = 64
 """Frames of one stage at once, at most."""
 FRAMES_MAX = 100_000
 """Frames one slot may claim, so that a claim that never runs dry ends with an error."""
-WHOLE_FRAME = "whole_frame"
-
-_NUMBERS: dict[str, tuple[float, float]] = {
-    "max_rows": (1, 1_000_000),
-    "max_seconds": (0.001, 86_400),
-    "max_bytes": (1_024, 1 << 40),
-    "lease_seconds": (1, 86_400),
-    "heartbeat_seconds": (0.1, 86_400),
-    "max_attempts": (1, 1_000),
-    "row_concurrency": (1, 10_000),
-}
-_WHOLE = frozenset({"max_rows", "max_bytes", "max_attempts", "row_concurrency"})
-
-
-class FramePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How rows become frames, and what happens to a frame whose worker is gone."""
-
-    max_rows: int = 1
-    max_seconds: float = 30
-    max_bytes: int = 67_108_864
-    lease_seconds: float = 120
-    heartbeat_seconds: float = 30
-    process: Process = "row"
-    retry_mode: str = WHOLE_FRAME
-    max_attempts: int = 3
-    row_concurrency: int = 1
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -88,6 +62,10 @@ class StageState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size_bytes: int = 0
     digest: str = ""
     """Over the results of all finished ranges, whatever order they came in."""
+    reduce: ReduceState | None = None
+    """Of a fan-out: what takes its partitions in."""
+    closed: bool = False
+    """Whether a fan-out is closed while its reduce goes on."""
 
     @property
     def stopped(self) -> bool:
@@ -108,6 +86,24 @@ class StageState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if slot.frame_id is None and not slot.done:
                 return number
         return None
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether a slot may be given a frame now, and the reduce keeps up (FAN-3)."""
+        if self.idle_slot is None:
+            return False
+        reduce = self.reduce
+        if reduce is None or not reduce.outstanding_max:
+            return True
+        if self.open + self.frames - reduce.taken < reduce.outstanding_max:
+            return True
+        # What the reduce waits for is dispatched whatever else lies there, or both would wait.
+        return bool(self.gaps) and self.gaps[0][0] == reduce.next
+
+    def place_of(self, frame_id: str) -> tuple[int, int]:
+        """Slot and index of a frame under way."""
+        number = next(n for n, slot in enumerate(self.slots) if slot.frame_id == frame_id)
+        return number, self.slots[number].index - 1
 
     @property
     def over(self) -> bool:
@@ -185,54 +181,12 @@ def stage_value(stage: StageState) -> dict[str, Any]:
     }
 
 
-def frame_policy(wanted: Mapping[str, Any], defaults: Mapping[str, Any], step: str) -> FramePolicy:
-    """The policy of a stage from the rendered `frame` of its loop over the defaults.
-
-    Raises:
-        TemplateError: a value is not a number in its range; nothing is clamped.
-    """
-    values: dict[str, Any] = {key: value for key, value in defaults.items() if key in _NUMBERS}
-    for key, value in wanted.items():
-        if value is None or value == "":
-            continue
-        if key == "process":
-            values[key] = _word(value, ("row", "frame"), step)
-        elif key == "retry_mode":
-            _word(value, (WHOLE_FRAME,), step)
-        else:
-            values[key] = _number(key, value, step)
-    policy = FramePolicy(**values)
-    if "heartbeat_seconds" not in wanted and policy.heartbeat_seconds * 2 > policy.lease_seconds:
-        return msgspec.structs.replace(policy, heartbeat_seconds=policy.lease_seconds / 4)
-    if policy.heartbeat_seconds * 2 > policy.lease_seconds:
-        msg = (
-            f"frame.heartbeat_seconds of {step!r} is {policy.heartbeat_seconds:g}; it must be at "
-            f"most half of lease_seconds, {policy.lease_seconds:g}"
-        )
-        raise TemplateError(msg)
-    return policy
+_FRAME_ID = re.compile(r"\.s\d+\.f\d+$")
 
 
-def next_max_rows(policy: FramePolicy, rows: int, seconds: float, size_bytes: int) -> int:
-    """What the next frame of a slot may claim, from how the last one went.
-
-    A claim cannot give rows back, so a frame that took longer or weighed more than the policy
-    allows makes the next one smaller. ``max_rows`` stays the bound.
-    """
-    if rows <= 0:
-        return policy.max_rows
-    fit = rows_that_fit(policy, rows, seconds, size_bytes)
-    return max(1, int(fit))
-
-
-def rows_that_fit(policy: FramePolicy, rows: int, seconds: float, size_bytes: int) -> float:
-    """How many rows like these stay within all bounds of a policy."""
-    fit = float(policy.max_rows)
-    if seconds > 0:
-        fit = min(fit, rows * policy.max_seconds / seconds)
-    if size_bytes > 0:
-        fit = min(fit, rows * policy.max_bytes / size_bytes)
-    return fit
+def is_frame_id(command_id: str) -> bool:
+    """Whether an id is a frame's; those of other commands end with a visit or an index."""
+    return _FRAME_ID.search(command_id) is not None
 
 
 def frame_id_of(stage_id: str, slot: int, index: int) -> str:
@@ -243,25 +197,3 @@ def frame_id_of(stage_id: str, slot: int, index: int) -> str:
 def frame_ordinal(slot: int, index: int) -> int:
     """One number for slot and index, for the frame's place in a result's name."""
     return index * SLOTS_MAX + slot
-
-
-def _number(name: str, value: Any, step: str) -> Any:
-    low, high = _NUMBERS[name]
-    try:
-        number = float(value)
-        fits = not isinstance(value, bool) and low <= number <= high
-        fits = fits and (name not in _WHOLE or number == int(number))
-    except (TypeError, ValueError):
-        fits = False
-    if not fits:
-        what = "a whole number" if name in _WHOLE else "a number"
-        msg = f"frame.{name} of {step!r} is {value!r}; give it {what} from {low:g} to {high:g}"
-        raise TemplateError(msg)
-    return int(number) if name in _WHOLE else number
-
-
-def _word(value: Any, words: tuple[str, ...], step: str) -> Any:
-    if value not in words:
-        msg = f"{value!r} is not known in the frame of {step!r}; use {' or '.join(words)}"
-        raise TemplateError(msg)
-    return value

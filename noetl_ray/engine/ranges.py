@@ -47,6 +47,23 @@ def parts_of(runs: Iterable[Iterable[int]]) -> Iterator[Part]:
             yield first + turn * count, count, attempt
 
 
+def available(runs: tuple[Run, ...], start: int, parts_max: int) -> tuple[Run, ...]:
+    """The finished parts that follow each other from ``start`` on; 0 means any number of them."""
+    found: list[Run] = []
+    left = parts_max or sum(run[3] for run in runs)
+    for first, count, attempt, times in runs:
+        if first + count * times <= start:
+            continue
+        if first > start or not left:
+            break
+        skipped = (start - first) // count
+        take = min(times - skipped, left)
+        found.append((start, count, attempt, take))
+        start += count * take
+        left -= take
+    return tuple(found)
+
+
 def next_range(issued: int, total: int, gaps: tuple[Range, ...], size: int) -> Range | None:
     """What the next frame takes: first what an earlier one gave back, then new items."""
     if gaps:

@@ -6,13 +6,15 @@ says how its frames are to be. The items themselves leave with the decision, not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl_ray.engine.context import command_context
-from noetl_ray.engine.frames import SLOTS_MAX, FramePolicy, frame_id_of, frame_policy
+from noetl_ray.engine.dispatching import Deciding, dispatch, open_stage
+from noetl_ray.engine.fanout import close_fanout, hand_out_reduce, open_fanout
+from noetl_ray.engine.frames import SLOTS_MAX
 from noetl_ray.engine.loops import plan_loop
+from noetl_ray.engine.policy import FramePolicy, frame_policy
 from noetl_ray.engine.ranges import COLLECTION_ROWS, COLLECTION_THRESHOLD, frame_rows
 from noetl_ray.errors import TemplateError
 from noetl_ray.events.types import EventType
@@ -22,42 +24,11 @@ if TYPE_CHECKING:
 
     from noetl_ray.dsl.model import Loop, Step
     from noetl_ray.engine.frames import StageState
-    from noetl_ray.engine.inputs import Inputs, Program
     from noetl_ray.engine.names import Names
-    from noetl_ray.engine.state import ExecutionState, LoopState
-    from noetl_ray.events.envelope import Event
-
+    from noetl_ray.engine.state import LoopState
 
 COLLECTION_SLOTS = 4
 """Frames of one collection at once: what a worker holds (FRM-19)."""
-
-
-class Deciding(Protocol):
-    """A decision under way, as much of it as stages need."""
-
-    draft: ExecutionState
-    program: Program
-    inputs: Inputs
-    events: list[Event]
-    collections: dict[str, list[Any]]
-    """Items of the stages that this decision opens, by stage."""
-
-    def emit(
-        self,
-        kind: EventType,
-        payload: dict[str, Any],
-        *,
-        command_id: str | None = None,
-        stage_id: str | None = None,
-        frame_id: str | None = None,
-    ) -> Event:
-        """Add an event to the decision."""
-        ...
-
-    @property
-    def workload(self) -> dict[str, Any]:
-        """The merged input of the execution."""
-        ...
 
 
 def start_loop(work: Deciding, step: Step, visit: int, names: Names) -> None:
@@ -74,7 +45,10 @@ def start_loop(work: Deciding, step: Step, visit: int, names: Names) -> None:
         slots = _slots(step, templates.value(loop.max_in_flight, names, coerce=True))
         policy = _policy(work, step, names)
         told = {"cursor": str(loop.cursor.get("kind", "")), "iterator": loop.iterator}
-        _open(work, step, visit, policy, told | {"slots": slots})
+        open_stage(work, step, visit, policy, told | {"slots": slots})
+        return
+    if loop.mode == "fanout":
+        open_fanout(work, step, visit, names)
         return
     plan = plan_loop(step, work.program.templates, names)
     if not _is_framed(loop, plan["total"], work.inputs.frame_defaults):
@@ -82,25 +56,8 @@ def start_loop(work: Deciding, step: Step, visit: int, names: Names) -> None:
         return
     items = plan.pop("items")
     slots, policy = _collection_policy(work, step, names, plan)
-    stage_id = _open(work, step, visit, policy, plan | {"slots": slots})
+    stage_id = open_stage(work, step, visit, policy, plan | {"slots": slots})
     work.collections[stage_id] = items
-
-
-def _open(work: Deciding, step: Step, visit: int, policy: FramePolicy, told: dict[str, Any]) -> str:
-    stage_id = f"{work.draft.execution_id}-{step.name}-{visit}"
-    work.emit(
-        EventType.STAGE_OPENED,
-        {
-            "step": step.name,
-            "visit": visit,
-            "kind": "loop",
-            "frame_policy": msgspec.to_builtins(policy),
-            "dsl_ref": work.program.playbook.digest,
-            **told,
-        },
-        stage_id=stage_id,
-    )
-    return stage_id
 
 
 def _is_framed(loop: Loop, total: int, defaults: Mapping[str, Any]) -> bool:
@@ -138,9 +95,14 @@ def _collection_policy(
 
 def go_on(work: Deciding, step: Step, events_max: int) -> str | None:
     """Hand out frames, close the stage when it is over; then how its step ended."""
+    stage = work.draft.loops[step.name].stage
+    assert stage is not None
+    if stage.reduce is not None:
+        hand_out_reduce(work, step)
     _hand_out(work, step, events_max)
     failed = work.draft.loops[step.name].failed
-    if not _close(work, step):
+    close = _close if stage.reduce is None else close_fanout
+    if not close(work, step):
         return None
     return "failed" if failed else "completed"
 
@@ -156,30 +118,18 @@ def _hand_out(work: Deciding, step: Step, events_max: int) -> None:
         if number is None:
             return
         slot = stage.slots[number]
-        frame_id = frame_id_of(stage.stage_id, number, slot.index)
-        claim = work.inputs.assign(frame_id)
-        reads = work.program.reads.of(step.name, work.workload)
-        work.emit(
-            EventType.FRAME_DISPATCHED,
-            {
-                "step": step.name,
-                "visit": loop.visit,
-                "attempt": 1,
-                "slot": number,
-                "frame_index": slot.index,
-                "parent_frame_id": slot.last_frame_id or stage.root_frame_id,
+        dispatch(
+            work,
+            step,
+            stage.stage_id,
+            stage.policy,
+            slot=number,
+            index=slot.index,
+            parent=slot.last_frame_id or stage.root_frame_id,
+            told={
                 "max_rows": slot.max_rows or stage.policy.max_rows,
-                "frame_policy": msgspec.to_builtins(stage.policy),
-                "lease_until_ms": work.inputs.now_ms + int(stage.policy.lease_seconds * 1000),
-                "playbook_digest": work.program.playbook.digest,
-                "project_id": draft.project_id,
-                "context": command_context(draft, work.workload, reads),
-                "claim": None if claim is None else msgspec.to_builtins(claim),
                 **_range(loop, stage, number),
             },
-            command_id=frame_id,
-            stage_id=stage.stage_id,
-            frame_id=frame_id,
         )
 
 
@@ -189,7 +139,9 @@ def _range(loop: LoopState, stage: StageState, number: int) -> dict[str, Any]:
     if taken is None:
         return {}
     share, more = divmod(loop.window, len(stage.slots))
+    fanned = {} if stage.reduce is None else {"partition": True}
     return {
+        **fanned,
         "range": list(taken),
         "total": stage.total,
         "items_ref": loop.items_ref,

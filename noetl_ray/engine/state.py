@@ -113,7 +113,7 @@ class LoopState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if self.stage.total and self.items_ref is None:
                 # The collection is on its way to the store; its ranges have no place yet.
                 return False
-            return not self.failed and self.stage.idle_slot is not None
+            return not self.failed and self.stage.may_go_on
         return not self.failed and self.issued < self.total and self.in_flight < self.window
 
 

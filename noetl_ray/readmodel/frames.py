@@ -42,6 +42,7 @@ def stage_row(event: Event, position: int) -> StageRow | None:
                 "dsl_ref": payload.get("dsl_ref"),
                 "frame_policy": payload["frame_policy"],
                 "parent_event_id": event.prev_event_id,
+                "parent_stage_id": payload.get("parent_stage_id"),
                 "loop_event_id": event.event_id,
                 "opened_event_id": event.event_id,
                 "started_at": event.event_time,

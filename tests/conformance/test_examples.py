@@ -1,4 +1,4 @@
-"""Examples of the keychain, stored results and business objects run as they stand."""
+"""Examples of the keychain, stored results, business objects and fan-outs run as they stand."""
 
 from __future__ import annotations
 
@@ -51,3 +51,11 @@ def test_the_objects_example(runtime: Runtime):
         "1003": ["reserved", "paid"],
     }
     assert {each.aggregate_type for each in said} == {"business_object"}
+
+
+def test_the_fanout_example(runtime: Runtime):
+    ended = runtime.run(text_of("fanout")).completed()
+    values = [(n * 37) % 101 for n in range(0, 20_000, 7)]
+    report = {"sensors": 7, "counted": len(values), "mean": sum(values) / len(values)}
+    assert ended["report"] == report
+    assert runtime.run(text_of("fanout"), {"partitions": 1}).completed()["report"] == report

@@ -44,6 +44,8 @@ def _step(rng: random.Random, names: list[str], index: int) -> dict[str, Any]:
         step["loop"] = _loop(rng)
     elif "tool" in step and rng.random() < 0.15:
         step["loop"] = _cursor(rng)
+    elif "tool" in step and rng.random() < 0.15:
+        step |= _fanout(rng, name)
     elif "tool" in step and rng.random() < 0.4:
         step["set"] = {f"ctx.{name}_n": f"{{{{ {name}.n | default(0) }}}}"}
     later = names[index + 1 :]
@@ -132,6 +134,39 @@ def _frame(rng: random.Random) -> dict[str, Any]:
         "heartbeat_seconds": 1,
         "max_attempts": 500,
     }
+
+
+def _fanout(rng: random.Random, name: str) -> dict[str, Any]:
+    """Partitions of a few numbers and their sum, which must not depend on timing or on the cut."""
+    spec: dict[str, Any] = {"mode": "fanout", "max_in_flight": rng.choice([1, 3])}
+    if rng.random() < 0.5:
+        spec["partitions"] = rng.choice([1, 3, 5])
+    else:
+        frame = {"process": rng.choice(["row", "frame"]), "max_rows": rng.choice([1, 2])}
+        spec["frame"] = _frame(rng) | frame
+    stream = rng.random() < 0.7
+    if stream and rng.random() < 0.5:
+        spec["max_outstanding"] = rng.choice([1, 2])
+    one = "{{ (acc.n | default(0)) + (part if part is not mapping else part.n) | default(0) }}"
+    whole = "{{ part | length }}"
+    flat = spec.get("frame", {}).get("process") == "row"
+    if flat:
+        one = "{{ (acc.n | default(0)) + (part | length) }}"
+    reduce: dict[str, Any] = {
+        "stream": stream,
+        "frame": {"lease_seconds": rng.choice([2, 10]), "heartbeat_seconds": 1, "max_rows": 2},
+        "tool": {
+            "kind": "http",
+            "url": "effect",
+            "value": {"n": one if stream else whole},
+            "takes_ms": rng.choice([0, 20, 400]),
+        },
+    }
+    loop = {"in": list(range(rng.choice([0, 1, 4, 9]))), "iterator": "row", "spec": spec}
+    # Frames that take long are cut smaller, and then a sum over partitions is another one.
+    same = "partitions" in spec or (flat and stream)
+    total = {f"ctx.{name}_sum": f"{{{{ {name}.n }}}}"} if same else {}
+    return {"loop": loop | {"reduce": reduce}, "set": total, "tool": _effect(rng)}
 
 
 def _effect(rng: random.Random) -> dict[str, Any]:

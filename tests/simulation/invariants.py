@@ -114,13 +114,7 @@ def _check_execution(execution_id: int, events: list[Event]) -> list[str]:
     opened = Counter(e.stage_id for e in events if e.event_type is EventType.STAGE_OPENED)
     closed = Counter(e.stage_id for e in events if e.event_type is EventType.STAGE_CLOSED)
     wrong += [f"stage {s} opened {n} times" for s, n in opened.items() if n > 1]
-    parents = [
-        e.payload["parent_frame_id"]
-        for e in events
-        if e.event_type is EventType.FRAME_DISPATCHED and "parent_frame_id" in e.payload
-    ]
-    if minted and sum(p is None for p in parents) != len(opened):
-        wrong.append(f"{execution_id}: {len(opened)} stages, roots {parents.count(None)}")
+    wrong += _lineage(events)
     wrong += [f"{c}: {n} ends" for c, n in ended.items() if n > 1]
     cancelled = any(e.event_type is EventType.EXECUTION_CANCELLED for e in events)
     if not cancelled:
@@ -132,6 +126,27 @@ def _check_execution(execution_id: int, events: list[Event]) -> list[str]:
         if e.event_type is EventType.STEP_ENTER
     )
     wrong += [f"{execution_id}: {key} entered {n} times" for key, n in entered.items() if n > 1]
+    return wrong
+
+
+def _lineage(events: list[Event]) -> list[str]:
+    """Frames of each stage are one tree (FRM-3); who has no frame is over nothing, or broken."""
+    roots: Counter[str | None] = Counter()
+    known: set[str | None] = {None}
+    wrong = []
+    for event in events:
+        if event.event_type is EventType.FRAME_DISPATCHED and "parent_frame_id" in event.payload:
+            parent = event.payload["parent_frame_id"]
+            roots[event.stage_id] += parent is None
+            if parent not in known:
+                wrong.append(f"frame {event.frame_id} has the unknown parent {parent}")
+            known.add(event.frame_id)
+    wrong += [f"stage {stage} has {n} root frames" for stage, n in roots.items() if n != 1]
+    for event in events:
+        if event.event_type is EventType.STAGE_CLOSED and event.stage_id not in roots:
+            stats = event.payload["stats"]
+            if event.payload["status"] == "COMPLETED" and stats.get("total", 1):
+                wrong.append(f"stage {event.stage_id} closed without a frame")
     return wrong
 
 

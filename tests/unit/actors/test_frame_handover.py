@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from actors.frame_handover import handover, lease_ran_out, stage_of
-from noetl_ray.engine.frames import FramePolicy, Slot, StageState
+from noetl_ray.engine.frames import Slot, StageState
 from noetl_ray.engine.inputs import Claim
+from noetl_ray.engine.policy import FramePolicy
 from noetl_ray.engine.state import CommandState, ExecutionState, LoopState
 from noetl_ray.events.types import EventType
 

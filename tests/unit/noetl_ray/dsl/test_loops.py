@@ -103,7 +103,8 @@ def test_a_mode_the_engine_cannot_run_is_refused(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = "cursor: {kind: postgres, claim: SELECT 1}" if mode == "cursor" else "in: [1]"
-    loop = f"{{{source}, spec: {{mode: {mode}}}}}"
+    more = ", reduce: {tool: {kind: noop}}" if mode == "fanout" else ""
+    loop = f"{{{source}{more}, spec: {{mode: {mode}}}}}"
     monkeypatch.setattr(loops, "RUNNABLE_LOOP_MODES", frozenset())
     assert found(loop) == [NOT_YET]
     others = ALL - {mode}
@@ -155,7 +156,56 @@ def test_a_mode_the_engine_cannot_run_is_refused(
             "{in: [1], mode: zzz}",
             [
                 f"error 6:27 {AT}.mode: unknown loop mode 'zzz' "
-                "(modes are sequential, parallel, cursor)"
+                "(modes are sequential, parallel, cursor, fanout)"
+            ],
+        ),
+        (
+            "{in: [1], spec: {mode: fanout}}",
+            [
+                f"error 6:11 {AT}: the loop mode 'fanout' needs a 'reduce' "
+                "(write reduce: {tool: {...}} beside 'in', or use the mode 'parallel')"
+            ],
+        ),
+        (
+            "{in: [1], spec: {partitions: 2}, reduce: {tool: {kind: noop}}}",
+            [
+                f"error 6:28 {AT}.spec.partitions: 'partitions' is for the mode 'fanout'",
+                f"error 6:44 {AT}.reduce: a 'reduce' needs the mode 'fanout' "
+                "(write spec: {mode: fanout})",
+            ],
+        ),
+        (
+            "{in: [1], spec: {mode: fanout, partitions: 2, frame: {size: 3}}, "
+            "reduce: {tool: {kind: noop}}}",
+            [
+                f"error 6:42 {AT}.spec.partitions: 'partitions' and 'frame.max_rows' both say "
+                "how large a partition is (write one of them)"
+            ],
+        ),
+        (
+            "{in: [1], spec: {mode: fanout, max_outstanding: 2}, "
+            "reduce: {stream: false, initial: 0, tool: {kind: noop}}}",
+            [
+                f"error 6:42 {AT}.spec.max_outstanding: a reduce that waits for all partitions "
+                "cannot hold them back (leave it out, or leave stream: false out)",
+                f"error 6:87 {AT}.reduce.initial: 'initial' is what a stream begins with; "
+                "stream: false has none",
+            ],
+        ),
+        (
+            "{in: [1], spec: {mode: fanout, partitions: 0}, reduce: {stream: 1}}",
+            [
+                f"error 6:54 {AT}.spec.partitions: 'partitions' must be a whole number above 0, "
+                "or a template",
+                f"error 6:66 {AT}.reduce: the reduce has no 'tool' (write tool: {{kind: ...}})",
+                f"error 6:75 {AT}.reduce.stream: 'stream' must be true or false",
+            ],
+        ),
+        (
+            "{in: [1], spec: {frame: {row_barrier: 1}}}",
+            [
+                f"error 6:49 {AT}.spec.frame.row_barrier: 'row_barrier' must be true or false, "
+                "or a template"
             ],
         ),
         *(

@@ -9,15 +9,13 @@ import pytest
 from noetl_ray.config.settings import FramePolicySettings
 from noetl_ray.engine.frames import (
     SLOTS_MAX,
-    FramePolicy,
     Slot,
     StageState,
     frame_id_of,
     frame_ordinal,
-    frame_policy,
-    next_max_rows,
     stage_value,
 )
+from noetl_ray.engine.policy import FramePolicy, frame_policy, next_max_rows
 from noetl_ray.errors import TemplateError
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import random
 
-from noetl_ray.engine.frames import FramePolicy, Slot, StageState
-from noetl_ray.engine.ranges import add_part, frame_rows, halved_to, mixed, parts_of
+import msgspec
+
+from noetl_ray.engine.frames import Slot, StageState
+from noetl_ray.engine.policy import FramePolicy
+from noetl_ray.engine.ranges import add_part, available, frame_rows, halved_to, mixed, parts_of
+from noetl_ray.engine.reducing import ReduceState
 
 REF = {"uri": "u", "sha256": "ab" * 32, "bytes": 10}
 
@@ -73,3 +77,40 @@ def test_frames_are_cut_so_that_every_slot_gets_some():
 def test_a_digest_of_parts_knows_no_order():
     one, two = "12" * 32, "fe" * 32
     assert mixed(mixed("", one), two) == mixed(mixed("", two), one) != mixed("", one)
+
+
+def test_what_is_available_follows_from_a_start_without_a_hole():
+    runs = ((0, 5, 1, 3), (15, 5, 2, 1), (25, 5, 1, 2))
+    assert available(runs, 0, 0) == ((0, 5, 1, 3), (15, 5, 2, 1))
+    assert available(runs, 5, 0) == ((5, 5, 1, 2), (15, 5, 2, 1))
+    assert available(runs, 5, 2) == ((5, 5, 1, 2),)
+    assert available(runs, 20, 0) == ()
+    assert available(runs, 25, 1) == ((25, 5, 1, 1),)
+    assert available((), 0, 3) == ()
+
+
+def test_fan_3_the_part_a_reduce_waits_for_is_dispatched_whatever_lies_there():
+    reduce = ReduceState(stage_id="r", policy=FramePolicy(), outstanding_max=2)
+    state = msgspec.structs.replace(stage(40), reduce=reduce)
+    for number in (0, 1):
+        state = state.dispatched(number, f"f{number}", state.range_for(number))
+    assert state.idle_slot == 2
+    assert not state.may_go_on
+    cut_short = {"range": (0, 10), "row_count": 4, "attempt": 1, "output_ref": REF}
+    state = state.returned(0, cut_short, ok=True)
+    assert not state.may_go_on  # the first four items are there, so the reduce has something to do
+    taken = {"reduced_to": 4, "partitions": 1, "result": {}}
+    state = msgspec.structs.replace(state, reduce=reduce.dispatched("r0").returned(taken, ok=True))
+    state = state.returned(
+        1, {"range": (10, 10), "row_count": 10, "attempt": 1, "output_ref": REF}, ok=True
+    )
+    assert state.range_for(0) == (4, 6)
+    assert state.may_go_on
+
+
+def test_a_reduce_frame_that_failed_leaves_what_was_taken_in():
+    reduce = ReduceState(stage_id="r", policy=FramePolicy(), next=8, taken=2).dispatched("f")
+    assert reduce.ready(((8, 4, 1, 1),), complete=True) is None
+    failed = reduce.returned({"failed": 1}, ok=True)
+    assert (failed.next, failed.taken, failed.failed) == (8, 2, 1)
+    assert failed.ready(((8, 4, 1, 1),), complete=True) is None
