@@ -192,7 +192,8 @@ async def _open_ports(
     stack.push_async_callback(generator.close)
     hints = NatsHints(connection)
     stack.push_async_callback(hints.close)
-    objects = open_objects(settings, clock)
+    key = load_key(settings.credentials, Path(settings.data_dir))
+    objects = open_objects(settings, clock, key)
     stack.push_async_callback(objects.close)
     placement = Placement(
         env=runtime.environment,
@@ -208,8 +209,7 @@ async def _open_ports(
         producer_stage=settings.results.producer_stage,
         tiers=open_tiers(settings, clock),
     )
-    sealer = Sealer(load_key(settings.credentials, Path(settings.data_dir)))
-    credentials = await NatsCredentials.open(store.url, store.token or None, sealer)
+    credentials = await NatsCredentials.open(store.url, store.token or None, Sealer(key))
     stack.push_async_callback(credentials.close)
     templates = Templates()
     everything = environ()

@@ -26,8 +26,9 @@ class ContextStore:
         self._placement = placement
 
     async def put(self, scope: Scope, data: bytes) -> PayloadRef:
-        """Keep canonical JSON bytes."""
-        return await put_payload(self._objects, self._placement, scope, data, "application/json")
+        """Keep canonical JSON bytes; sealed, because nobody looked for secrets in all of them."""
+        objects = self._objects.for_secrets()
+        return await put_payload(objects, self._placement, scope, data, "application/json")
 
     async def load(self, scope: Scope, ref: PayloadRef) -> dict[str, Any]:
         """The mapping a reference names."""

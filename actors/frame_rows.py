@@ -183,7 +183,8 @@ class FrameRows:
         inline = len(data) <= ROWS_INLINE_MAX_BYTES and self._may_log(kept["rows"])
         if not inline:
             key = self._key(self._offer.attempt)
-            await self._patiently(lambda: self._results.objects.put(key, data))
+            objects = self._results.objects.for_secrets()
+            await self._patiently(lambda: objects.put(key, data))
         await self._started(kept, 0 if inline else self._offer.attempt)
         self._in_doubt = kept
 

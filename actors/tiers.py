@@ -46,13 +46,15 @@ def open_tiers(settings: Settings, clock: Clock) -> Tiers:
     """The nearer tiers of this process; shared memory only where the process is one of Ray's."""
     given = settings.results
     disk = None
-    if given.disk_cache_mb:
+    # Where everything is encrypted at rest, nothing is left on a disk or in shared memory (SEC-2).
+    sealed = settings.payload_store.encrypt == "all"
+    if given.disk_cache_mb and not sealed:
         folder = Path(settings.data_dir).resolve() / "cache"
         disk = DiskTier(folder, given.disk_cache_mb << 20)
         disk.sweep(clock.now_ms() / 1_000)
     shared: SharedMemory | None = None
     ray = sys.modules.get("ray")
-    if given.plasma_budget_mb and ray is not None and ray.is_initialized():
+    if given.plasma_budget_mb and not sealed and ray is not None and ray.is_initialized():
         from actors.plasma import RayPlasma
 
         shared = RayPlasma(

@@ -221,12 +221,22 @@ def _check_spark(settings: Settings) -> None:
 
 
 def _check_key(settings: Settings) -> None:
-    key = settings.credentials.key
-    if not key:
-        return
+    store = settings.payload_store
+    given = {
+        "credentials.key": settings.credentials.key,
+        "payload_store.encryption_key": store.encryption_key,
+    }
+    for key, text in given.items():
+        if text and not _is_key(text):
+            refuse(key, "<hidden>", "must be 32 bytes in base64")
+    old = [text for text in store.encryption_old_keys.split(",") if text.strip()]
+    if not all(map(_is_key, old)):
+        reason = "each must be 32 bytes in base64, separated by commas"
+        refuse("payload_store.encryption_old_keys", "<hidden>", reason)
+
+
+def _is_key(text: str) -> bool:
     try:
-        size = len(base64.b64decode(key, validate=True))
+        return len(base64.b64decode(text.strip(), validate=True)) == 32
     except (binascii.Error, ValueError):
-        size = 0
-    if size != 32:
-        refuse("credentials.key", "<hidden>", "must be 32 bytes in base64")
+        return False

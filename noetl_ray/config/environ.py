@@ -40,6 +40,8 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
         "NOETL_NATS_TOKEN": "event_store.token",
         "NOETL_POSTGRES_DSN": "projection_stores.dsn",
         "NOETL_PAYLOAD_URL": "payload_store.url",
+        "NOETL_PAYLOAD_ENCRYPT": "payload_store.encrypt",
+        "NOETL_PAYLOAD_KEY": "payload_store.encryption_key",
         "NOETL_RAY_ADDRESS": "ray.address",
         "NOETL_GATEWAY_TOKEN": "gateway.token",
         "NOETL_CREDENTIAL_KEY": "credentials.key",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Durability = Literal["process", "disk", "replicated"]
+Encrypt = Literal["off", "secrets", "all"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,12 @@ class PayloadStoreSettings:
     """Where the store is; empty means runtime.region."""
     replicas: tuple[ReplicaSettings, ...] = ()
     """Further copies; reads go to the nearest that answers."""
+    encrypt: Encrypt = "secrets"
+    """What is encrypted before it leaves the process (SEC-2)."""
+    encryption_key: str = field(default="", repr=False)
+    """32 bytes, base64; empty means one derived from the key of the credentials."""
+    encryption_old_keys: str = field(default="", repr=False)
+    """Keys of former times, to read with, separated by commas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

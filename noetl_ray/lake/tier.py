@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from noetl_ray.clock import SystemClock
 from noetl_ray.config.convert import from_dict, to_dict
+from noetl_ray.credentials.crypto import load_key
 from noetl_ray.engine.refs import ref_record
 from noetl_ray.locator.keys import Placement
 from noetl_ray.payloads.content import put_payload
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from noetl_ray.config.settings import Settings
+    from noetl_ray.payloads.port import ObjectStore
 
 TierPlace = dict[str, Any]
 """``settings`` without addresses of servers, ``tenant`` and ``organization``."""
@@ -101,7 +103,7 @@ class Tier:
         uri, sha256 = self._put(data, MEDIA_PARTS)
         record = ref_record(
             uri,
-            store=open_objects(self.settings, SystemClock()).kind,
+            store=self._objects().kind,
             size_bytes=sum(part.bytes for part in manifest.parts),
             sha256=sha256,
             content_type=MEDIA_PARTS,
@@ -110,9 +112,13 @@ class Tier:
         record["meta"]["parts"] = len(manifest.parts)
         return record
 
+    def _objects(self) -> ObjectStore:
+        key = load_key(self.settings.credentials, Path(self.settings.data_dir))
+        return open_objects(self.settings, SystemClock(), key)
+
     def _put(self, data: bytes, media_type: str) -> tuple[str, str]:
         async def put() -> tuple[str, str]:
-            objects = open_objects(self.settings, SystemClock())
+            objects = self._objects()
             try:
                 made = await put_payload(objects, self._placement, self.scope, data, media_type)
             finally:
@@ -123,7 +129,7 @@ class Tier:
 
     def _with(self, work: Callable[[Artifacts], Coroutine[Any, Any, Any]]) -> Any:
         async def run() -> Any:
-            objects = open_objects(self.settings, SystemClock())
+            objects = self._objects()
             try:
                 results = ResultStore(objects, self._placement)
                 return await work(Artifacts(results, self.scope, lambda: Redactor(())))

@@ -6,7 +6,14 @@ can be led out of its root.
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
 from noetl_ray.errors import ObjectMissingError, StoreError, StoreUnavailableError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KEY_BYTES_MAX = 1_024
 """What S3 allows."""
@@ -55,3 +62,15 @@ def map_error(error: Exception, action: str, key: str) -> StoreError | None:
             return StoreError(detail)
         return StoreUnavailableError(detail)
     return None
+
+
+@contextlib.contextmanager
+def whole_file(path: str) -> Iterator[BinaryIO]:
+    """A file to write that appears at its path only when all of it was written."""
+    part = Path(f"{path}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

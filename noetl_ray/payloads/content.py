@@ -24,8 +24,7 @@ async def put_payload(
     """Store bytes under their digest unless they are there, and return their reference."""
     sha256 = sha256_hex(data)
     key = payload_key(placement, scope, sha256)
-    found = await objects.info(key)
-    if found is None or found.size_bytes != len(data):
+    if not await objects.has(key, len(data)):
         await objects.put(key, data)
     return PayloadRef(
         uri=payload_locator(scope, sha256), sha256=sha256, media_type=media_type, bytes=len(data)

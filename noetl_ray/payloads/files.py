@@ -10,12 +10,13 @@ import asyncio
 import io
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from noetl_ray.errors import UsageError
-from noetl_ray.payloads.checks import check_key, check_prefix, map_error
+from noetl_ray.payloads.checks import check_key, check_prefix, map_error, whole_file
 from noetl_ray.payloads.port import ObjectInfo
 
 if TYPE_CHECKING:
@@ -58,11 +59,25 @@ class FileObjects:
         path = self._path(key)
         return await self._run("read", key, path.read_bytes)
 
+    async def get_file(self, key: str, path: str) -> None:
+        """Read into a local file, in pieces."""
+        source = self._path(key)
+
+        def copy() -> None:
+            with source.open("rb") as file, whole_file(path) as target:
+                shutil.copyfileobj(file, target, _COPY_BYTES)
+
+        await self._run("read", key, copy)
+
+    async def has(self, key: str, size_bytes: int) -> bool:
+        """Whether an object of so many bytes lies there."""
+        found = await self.info(key)
+        return found is not None and found.size_bytes == size_bytes
+
     async def info(self, key: str) -> ObjectInfo | None:
         """Size, or None when there is no such object."""
         path = self._path(key)
-        size = await self._run("look at", key, lambda: _size(path))
-        return None if size is None else ObjectInfo(key=key, size_bytes=size)
+        return await self._run("look at", key, lambda: _info(key, path))
 
     async def delete(self, key: str) -> None:
         """Remove; no error when there is nothing."""
@@ -81,6 +96,10 @@ class FileObjects:
         """The file itself, when it is there."""
         path = self._path(key)
         return str(path) if path.is_file() else None
+
+    def for_secrets(self) -> ObjectStore:
+        """Itself: nothing is sealed here."""
+        return self
 
     def copies(self) -> Sequence[ObjectStore]:
         """Itself: there is one copy."""
@@ -119,10 +138,9 @@ class FileObjects:
                 folders.remove(_TEMP)
             for file in files:
                 path = Path(parent) / file
-                size = _size(path)
-                if size is not None:
-                    key = path.relative_to(self.root).as_posix()
-                    yield ObjectInfo(key=key, size_bytes=size)
+                found = _info(path.relative_to(self.root).as_posix(), path)
+                if found is not None:
+                    yield found
 
     async def _run(self, action: str, key: str, work: Callable[[], T]) -> T:
         try:
@@ -138,11 +156,14 @@ def _by_key(info: ObjectInfo) -> str:
     return info.key
 
 
-def _size(path: Path) -> int | None:
+def _info(key: str, path: Path) -> ObjectInfo | None:
     try:
-        return path.stat().st_size if path.is_file() else None
-    except FileNotFoundError:
+        state = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    if not stat.S_ISREG(state.st_mode):
+        return None
+    return ObjectInfo(key=key, size_bytes=state.st_size, changed_ms=state.st_mtime_ns // 1_000_000)
 
 
 def _make_folder(folder: Path) -> None:

@@ -8,23 +8,26 @@ does not sync to disk.
 from __future__ import annotations
 
 import asyncio
+import shutil
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import fsspec
 
 from noetl_ray.errors import ConfigError
-from noetl_ray.payloads.checks import check_key, check_prefix, map_error
+from noetl_ray.payloads.checks import check_key, check_prefix, map_error, whole_file
 from noetl_ray.payloads.files import FileObjects
 from noetl_ray.payloads.port import ObjectInfo, ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 60
+_COPY_BYTES = 1 << 20
 _SETTING = "payload_store.url"
 
 
@@ -84,11 +87,25 @@ class FsspecStore:
         path = self._path(key)
         return await self._run("read", key, lambda: bytes(self._fs.cat_file(path)))
 
+    async def get_file(self, key: str, path: str) -> None:
+        """Read into a local file, in pieces."""
+        source = self._path(key)
+
+        def copy() -> None:
+            with self._fs.open(source, "rb") as file, whole_file(path) as target:
+                shutil.copyfileobj(file, target, _COPY_BYTES)
+
+        await self._run("read", key, copy)
+
+    async def has(self, key: str, size_bytes: int) -> bool:
+        """Whether an object of so many bytes lies there."""
+        found = await self.info(key)
+        return found is not None and found.size_bytes == size_bytes
+
     async def info(self, key: str) -> ObjectInfo | None:
         """Size, or None when there is no such object."""
         path = self._path(key)
-        size = await self._run("look at", key, lambda: self._size(path))
-        return None if size is None else ObjectInfo(key=key, size_bytes=size)
+        return await self._run("look at", key, lambda: self._info(key, path))
 
     async def delete(self, key: str) -> None:
         """Remove; no error when there is nothing."""
@@ -106,6 +123,10 @@ class FsspecStore:
         check_key(key)
         return None
 
+    def for_secrets(self) -> ObjectStore:
+        """Itself: nothing is sealed here."""
+        return self
+
     def copies(self) -> Sequence[ObjectStore]:
         """Itself: there is one copy."""
         return (self,)
@@ -116,12 +137,12 @@ class FsspecStore:
     def _path(self, key: str) -> str:
         return f"{self._root}/{check_key(key)}"
 
-    def _size(self, path: str) -> int | None:
+    def _info(self, key: str, path: str) -> ObjectInfo | None:
         try:
             found = self._fs.info(path)
         except FileNotFoundError:
             return None
-        return int(found["size"]) if found["type"] == "file" else None
+        return _described(key, found) if found["type"] == "file" else None
 
     def _remove(self, path: str) -> None:
         try:
@@ -137,7 +158,7 @@ class FsspecStore:
             return []
         start = len(self._root) + 1
         listed = (
-            ObjectInfo(key=path[start:], size_bytes=int(entry["size"]))
+            _described(path[start:], entry)
             for path, entry in found.items()
             if entry["type"] == "file" and path != below
         )
@@ -151,6 +172,12 @@ class FsspecStore:
             if mapped is None:
                 raise
             raise mapped from error
+
+
+def _described(key: str, entry: Mapping[str, Any]) -> ObjectInfo:
+    changed = entry.get("LastModified") or entry.get("created")
+    changed_ms = int(changed.timestamp() * 1_000) if isinstance(changed, datetime) else None
+    return ObjectInfo(key=key, size_bytes=int(entry["size"]), changed_ms=changed_ms)
 
 
 def _s3(endpoint_url: str, access_key: str, secret_key: str) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noetl_ray.errors import ObjectMissingError
-from noetl_ray.payloads.checks import check_key, check_prefix
+from noetl_ray.payloads.checks import check_key, check_prefix, whole_file
 from noetl_ray.payloads.port import ObjectInfo
 
 if TYPE_CHECKING:
@@ -47,6 +47,17 @@ class MemoryObjects:
             msg = f"no object at {key}"
             raise ObjectMissingError(msg) from None
 
+    async def get_file(self, key: str, path: str) -> None:
+        """Write the bytes to a local file."""
+        data = await self.get(key)
+        with whole_file(path) as target:
+            target.write(data)
+
+    async def has(self, key: str, size_bytes: int) -> bool:
+        """Whether an object of so many bytes lies there."""
+        found = await self.info(key)
+        return found is not None and found.size_bytes == size_bytes
+
     async def info(self, key: str) -> ObjectInfo | None:
         """Size, or None when there is no such object."""
         check_key(key)
@@ -72,6 +83,10 @@ class MemoryObjects:
         """There is no file to map."""
         check_key(key)
         return None
+
+    def for_secrets(self) -> ObjectStore:
+        """Itself: nothing is sealed here."""
+        return self
 
     def copies(self) -> Sequence[ObjectStore]:
         """Itself: there is one copy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -9,6 +10,8 @@ from urllib.parse import urlsplit
 from noetl_ray.locator.cells import Cell, Location
 from noetl_ray.payloads.fsspec_store import FsspecStore
 from noetl_ray.payloads.replicated import Copy, ReplicatedObjects
+from noetl_ray.payloads.sealed import SealedObjects
+from noetl_ray.payloads.sealing import ObjectKeys
 
 if TYPE_CHECKING:
     from noetl_ray.clock import Clock
@@ -37,12 +40,34 @@ def cell_of(settings: Settings) -> Cell:
     return Cell(name=runtime.cell, region=runtime.region, locations=(primary, *replicas))
 
 
-def open_objects(settings: Settings, clock: Clock) -> ObjectStore:
+def open_objects(settings: Settings, clock: Clock, credential_key: bytes) -> ObjectStore:
     """The object store the settings describe; nothing is contacted yet.
 
     Raises:
         ConfigError: an address cannot be used.
     """
+    store = settings.payload_store
+    return SealedObjects(
+        _copies(settings, clock), object_keys(settings, credential_key), store.encrypt
+    )
+
+
+def object_keys(settings: Settings, credential_key: bytes) -> ObjectKeys:
+    """What objects are sealed with: the configured key, or one derived from the credentials'."""
+    store = settings.payload_store
+    if store.encryption_key:
+        master = base64.b64decode(store.encryption_key.strip())
+    else:
+        master = ObjectKeys.from_credentials(credential_key)
+    older: list[bytes] = []
+    for text in filter(None, (part.strip() for part in store.encryption_old_keys.split(","))):
+        old = base64.b64decode(text)
+        # A former key may have been given for objects, or for the credentials.
+        older += [old, ObjectKeys.from_credentials(old)]
+    return ObjectKeys(master, older=older)
+
+
+def _copies(settings: Settings, clock: Clock) -> ObjectStore:
     store = settings.payload_store
     primary = _open(objects_url(settings), store)
     if not store.replicas:

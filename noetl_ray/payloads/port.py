@@ -6,7 +6,7 @@ a repeated put is harmless (WAL-7).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ class ObjectInfo:
 
     key: str
     size_bytes: int
+    """As it lies there: a sealed object is a little longer than its bytes."""
+    changed_ms: int | None = field(default=None, compare=False)
+    """When it was written last, where the store knows."""
 
 
 class ObjectStore(Protocol):
@@ -39,6 +42,17 @@ class ObjectStore(Protocol):
         """Read whole; raises ObjectMissingError or StoreUnavailableError."""
         ...
 
+    async def get_file(self, key: str, path: str) -> None:
+        """Like get, into a local file, without holding it in memory; nothing is left of a failure.
+
+        What stood at the path before is replaced.
+        """
+        ...
+
+    async def has(self, key: str, size_bytes: int) -> bool:
+        """Whether an object of so many bytes lies there, so that writing it again is idle."""
+        ...
+
     async def info(self, key: str) -> ObjectInfo | None:
         """Size, or None when there is no such object."""
         ...
@@ -53,6 +67,13 @@ class ObjectStore(Protocol):
 
     def local_path(self, key: str) -> str | None:
         """A path that can be memory-mapped on this machine, or None."""
+        ...
+
+    def for_secrets(self) -> ObjectStore:
+        """The same objects, for writing bytes that hold credentials: sealed where that is set up.
+
+        Reading is the same through either.
+        """
         ...
 
     def copies(self) -> Sequence[ObjectStore]:

@@ -56,6 +56,10 @@ class ReplicatedObjects:
         self._patience_s = patience_s
         self._failed_at: dict[str, float] = {}
 
+    def for_secrets(self) -> ObjectStore:
+        """Itself: nothing is sealed here."""
+        return self
+
     def copies(self) -> Sequence[ObjectStore]:
         """Every copy by itself, the primary first."""
         return [copy.store for copy in self._copies.values()]
@@ -80,11 +84,18 @@ class ReplicatedObjects:
 
     async def get(self, key: str) -> bytes:
         """Read from the nearest copy that has it."""
+        return await self._first(key, lambda store: store.get(key))
+
+    async def get_file(self, key: str, path: str) -> None:
+        """Like get, into a local file."""
+        await self._first(key, lambda store: store.get_file(key, path))
+
+    async def _first(self, key: str, read: Callable[[ObjectStore], Awaitable[T]]) -> T:
         missing: ObjectMissingError | None = None
         failure: StoreError | None = None
         for copy, last in self._nearest():
             try:
-                data = await self._ask(copy, last, copy.store.get(key))
+                data = await self._ask(copy, last, read(copy.store))
             except ObjectMissingError as error:
                 missing = error
                 self._count(copy, "missed")
@@ -95,6 +106,11 @@ class ReplicatedObjects:
                 return data
         # While a copy is away nobody can say that an object is not there.
         raise failure or missing or StoreUnavailableError(f"no copy of {key} could be asked")
+
+    async def has(self, key: str, size_bytes: int) -> bool:
+        """Whether an object of so many bytes lies there."""
+        found = await self.info(key)
+        return found is not None and found.size_bytes == size_bytes
 
     async def info(self, key: str) -> ObjectInfo | None:
         """Size, or None when no copy has it."""

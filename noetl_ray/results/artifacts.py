@@ -28,6 +28,7 @@ from noetl_ray.results.codecs import (
     decode_result,
     table_of,
 )
+from noetl_ray.results.redact import has_credentials
 from noetl_ray.results.spool import PayloadSpool
 from noetl_ray.results.table_parts import MEDIA_PARTS, parts_table, rows_of
 from noetl_ray.results.tier import decide_tier
@@ -84,10 +85,12 @@ class Artifacts:
     async def put(self, name: str, value: Any) -> dict[str, Any]:
         """Store a value under a name, replacing what the name stood for."""
         key = artifact_key(self._placement, self._scope, name)
-        decision = decide_tier(self._redactor().value(to_jsonable(value)), force_tier=True)
+        shown = self._redactor().value(to_jsonable(value))
+        decision = decide_tier(shown, force_tier=True)
         assert decision.data is not None
+        objects = self._objects.for_secrets() if has_credentials(shown) else self._objects
         payload = await put_payload(
-            self._objects, self._placement, self._scope, decision.data, decision.media_type
+            objects, self._placement, self._scope, decision.data, decision.media_type
         )
         record = ref_record(
             payload.uri,

@@ -59,8 +59,7 @@ class PayloadSpool:
             self._file.close()
             sha256 = self._digest.hexdigest()
             key = payload_key(self._placement, self._scope, sha256)
-            found = await self._objects.info(key)
-            if found is None or found.size_bytes != self._size:
+            if not await self._objects.has(key, self._size):
                 await self._objects.put_file(key, self._file.name)
         finally:
             await self.discard()

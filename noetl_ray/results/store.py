@@ -1,41 +1,28 @@
-"""The result store: persist before emit, load by name (STG-1, STG-2, P28).
+"""The result store: persist before emit (STG-1, STG-2, P28); reading is :mod:`.reading`.
 
 ``persist`` returns ``payload.result`` only when the bytes are durable; the caller publishes it
-afterwards. Where the bytes lie is derived from the name, never looked up. Another tenant's name is
-answered as if it did not exist.
+afterwards.
 """
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from noetl_ray.engine.state import LOOP_TIER, LOOP_TIERS, MANIFEST_TIER, loop_result
 from noetl_ray.errors import (
-    NotFoundError,
     ObjectMissingError,
-    StoreError,
     StoreUnavailableError,
     ToolError,
-    UsageError,
 )
-from noetl_ray.events.canonical import sha256_hex
 from noetl_ray.locator.keys import Placement, result_key
-from noetl_ray.locator.result import ResultName, parse_result_uri
 from noetl_ray.payloads.content import get_payload, put_payload
-from noetl_ray.payloads.shared import Data, TierKey
+from noetl_ray.payloads.shared import TierKey
 from noetl_ray.results.codecs import (
-    EXTENSIONS,
-    MEDIA_FEATHER,
     MEDIA_JSON,
-    as_table,
     decode_result,
-    table_from_path,
-    table_of,
 )
 from noetl_ray.results.extracted import (
     EVERYTHING,
@@ -44,10 +31,10 @@ from noetl_ray.results.extracted import (
     bounded_marks,
     extract,
 )
-from noetl_ray.results.manifest import parts as manifest_parts
 from noetl_ray.results.options import NO_OPTIONS, StorageOptions, selected
+from noetl_ray.results.reading import OFFLOAD_BYTES, ResultReader
 from noetl_ray.results.redact import MASK, has_credentials, mask, mask_marked
-from noetl_ray.results.ref import Status, build_result, is_reference, result_body
+from noetl_ray.results.ref import Status, build_result
 from noetl_ray.results.tier import (
     CONTEXT_MAX_BYTES,
     TierDecision,
@@ -56,27 +43,19 @@ from noetl_ray.results.tier import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pyarrow as pa
-
+    from noetl_ray.locator.result import ResultName
     from noetl_ray.payloads.port import ObjectStore
     from noetl_ray.payloads.tiers import Tiers
     from noetl_ray.scope import Scope
 
-OFFLOAD_BYTES = 262_144
-"""Above about this size encoding and decoding leave the event loop."""
-
 Staged = Literal["present", "written", "missing", "mismatched"]
-
-T = TypeVar("T")
 
 # Not canonical: a table's column order must survive until the materializer encodes it.
 _ordered_json = msgspec.json.Encoder(decimal_format="string")
 
 
-class ResultStore:
-    """Results over one object store and one placement."""
+class ResultStore(ResultReader):
+    """Results over one object store and one placement: persist before emit, and reading."""
 
     def __init__(
         self,
@@ -102,13 +81,10 @@ class ResultStore:
                 threads).
             tiers: Nearer copies of what is durable; None reads the store each time.
         """
-        self.objects = objects
-        self.placement = placement
+        super().__init__(objects, placement, offload_bytes=offload_bytes, tiers=tiers)
         self.producer_stage = producer_stage
         self._context_max_bytes = context_max_bytes
         self._extracted_max_bytes = extracted_max_bytes
-        self._offload_bytes = offload_bytes
-        self.tiers = tiers
 
     async def persist(
         self,
@@ -151,81 +127,12 @@ class ResultStore:
             selected={} if secret else mask(selected(value, options.select)),
             secret=hidden,
         )
-        if self.producer_stage and await self._stage(name, decision):
+        objects = self.objects.for_secrets() if hidden else self.objects
+        if self.producer_stage and await self._stage(objects, name, decision):
             return made(ipc=None if hidden else await self._keep(scope, name, decision))
         data = await self._work(large, lambda: _ordered_json.encode(value))
-        payload = await put_payload(self.objects, self.placement, scope, data, MEDIA_JSON)
+        payload = await put_payload(objects, self.placement, scope, data, MEDIA_JSON)
         return made(payload_uri=payload.uri)
-
-    async def load(self, scope: Scope, result: dict[str, Any]) -> Any:
-        """The whole value of a result.
-
-        Raises:
-            NotFoundError: it is another tenant's.
-            ObjectMissingError: its bytes are not there, or not the ones its event names.
-        """
-        if result.get("tier") == LOOP_TIER:
-            parts = [None if p is None else await self.load(scope, p) for p in result["parts"]]
-            return loop_result(parts, result["stats"])
-        if result.get("tier") == MANIFEST_TIER:
-            return loop_result(await self._assembled(scope, result), result["stats"])
-        if not is_reference(result):
-            return result_body(result)
-        reference = result["reference"]
-        data, media_type = await self._fetch(scope, reference)
-        return await self._work(self._is_large(len(data)), lambda: decode_result(media_type, data))
-
-    async def _assembled(self, scope: Scope, result: dict[str, Any]) -> list[Any]:
-        """What the items of a framed loop gave, None for those that never ran."""
-        manifest = result["manifest"]
-        values: list[Any] = [None] * manifest["total"]
-        parts = manifest_parts(self.objects, self.placement, scope, manifest, self.load)
-        async for first, given in parts:
-            values[first : first + len(given)] = given
-        return values
-
-    async def find(self, scope: Scope, name: ResultName) -> tuple[Any] | None:
-        """The value stored at a coordinate, in a tuple; None when there is none.
-
-        Asks the store and not an event, so there is no digest to compare with: objects are written
-        whole or not at all.
-
-        Raises:
-            NotFoundError: it is another tenant's.
-            StoreError: the store did not say.
-        """
-        self._check_tenant(scope, name)
-        for media_type, ext in EXTENSIONS.items():
-            try:
-                data = await self.objects.get(result_key(self.placement, name, ext))
-            except ObjectMissingError:
-                continue
-            large = self._is_large(len(data))
-            return (await self._work(large, partial(decode_result, media_type, data)),)
-        return None
-
-    async def table(self, scope: Scope, result: dict[str, Any]) -> pa.Table:
-        """A result as an Arrow table: mapped where it is a local file, else read.
-
-        Raises:
-            NotFoundError: it is another tenant's.
-            ObjectMissingError: its bytes are not there, or not the ones its event names.
-            UsageError: it is not a table.
-        """
-        if result.get("tier") in LOOP_TIERS:
-            return table_of((await self.load(scope, result))["results"])
-        if not is_reference(result):
-            return table_of(result_body(result))
-        reference = result["reference"]
-        key = self._key(scope, reference)
-        if reference["media_type"] == MEDIA_FEATHER and self.tiers is None:
-            path = self.objects.local_path(key)
-            if path is not None:
-                found = await self.objects.info(key)
-                if found is not None and found.size_bytes == reference["bytes"]:
-                    return table_from_path(path)
-        data, media_type = await self._fetch(scope, reference)
-        return await self._work(self._is_large(len(data)), lambda: as_table(media_type, data))
 
     async def ensure_staged(self, scope: Scope, result: dict[str, Any]) -> Staged:
         """See that a result's object lies at its own key, written from its payload if need be.
@@ -251,14 +158,15 @@ class ResultStore:
         )
         if decision.data is None or decision.sha256 != reference["sha256"]:
             return "mismatched"
-        await self.objects.put(key, decision.data)
+        objects = self.objects.for_secrets() if reference.get("secret") else self.objects
+        await objects.put(key, decision.data)
         return "written"
 
-    async def _stage(self, name: ResultName, decision: TierDecision) -> bool:
+    async def _stage(self, objects: ObjectStore, name: ResultName, decision: TierDecision) -> bool:
         """Write at the result's own key; a failed write leaves that to the materializer (STG-2)."""
         assert decision.data is not None
         try:
-            await self.objects.put(result_key(self.placement, name, decision.ext), decision.data)
+            await objects.put(result_key(self.placement, name, decision.ext), decision.data)
         except StoreUnavailableError:
             return False
         return True
@@ -305,82 +213,3 @@ class ResultStore:
         )
         local = self.objects.local_path(result_key(self.placement, name, decision.ext))
         return await self.tiers.keep(key, decision.data, local=local)
-
-    async def _fetch(self, scope: Scope, reference: dict[str, Any]) -> tuple[Data, str]:
-        """Bytes and media type, from the nearest tier that has them."""
-        if self.tiers is None or reference.get("secret"):
-            return await self._durable(scope, reference)
-        place = self._key(scope, reference)
-        name = parse_result_uri(reference["uri"])
-        key = TierKey(
-            tenant_id=scope.tenant_id,
-            organization_id=scope.organization_id,
-            execution_id=name.execution_id,
-            sha256=reference["sha256"],
-            size_bytes=reference["bytes"],
-            media_type=reference["media_type"],
-            schema_digest=reference.get("schema_digest"),
-            rows=reference.get("rows"),
-        )
-        media_type = key.media_type
-
-        async def durable() -> tuple[bytes, bool]:
-            nonlocal media_type
-            data, media_type = await self._durable(scope, reference)
-            return data, media_type == key.media_type
-
-        data = await self.tiers.fetch(
-            key, reference.get("ipc"), local=self.objects.local_path(place), durable=durable
-        )
-        return data, media_type
-
-    async def _durable(self, scope: Scope, reference: dict[str, Any]) -> tuple[bytes, str]:
-        """Bytes and media type: the object at its own key, or the payload it is to be made from."""
-        key = self._key(scope, reference)
-        try:
-            data = await self.objects.get(key)
-        except ObjectMissingError:
-            payload_uri = reference.get("payload_uri")
-            if payload_uri is None:
-                raise
-            return await get_payload(self.objects, self.placement, scope, payload_uri), MEDIA_JSON
-        if not await self._matches(data, reference):
-            data = await self._other_copy(key, reference)
-        return data, reference["media_type"]
-
-    async def _matches(self, data: bytes, reference: dict[str, Any]) -> bool:
-        digest = await self._work(self._is_large(len(data)), lambda: sha256_hex(data))
-        return bool(digest == reference["sha256"])
-
-    async def _other_copy(self, key: str, reference: dict[str, Any]) -> bytes:
-        """The bytes an event names, from whichever copy still has them; the nearest had not."""
-        copies = self.objects.copies()
-        for copy in copies if len(copies) > 1 else ():
-            try:
-                data = await copy.get(key)
-            except StoreError:
-                continue
-            if await self._matches(data, reference):
-                return data
-        msg = f"the bytes of {reference['uri']} are not the ones its event names"
-        raise ObjectMissingError(msg)
-
-    def _key(self, scope: Scope, reference: dict[str, Any]) -> str:
-        name = parse_result_uri(str(reference.get("uri")))
-        self._check_tenant(scope, name)
-        ext = EXTENSIONS.get(str(reference.get("media_type")))
-        if ext is None or "sha256" not in reference:
-            msg = f"the reference to {name.uri} lacks a known media type or its digest"
-            raise UsageError(msg)
-        return result_key(self.placement, name, ext)
-
-    def _check_tenant(self, scope: Scope, name: ResultName) -> None:
-        if name.tenant != scope.tenant_id:
-            msg = f"no result {name.uri}"
-            raise NotFoundError(msg)
-
-    def _is_large(self, size_bytes: int) -> bool:
-        return self._offload_bytes is not None and size_bytes > self._offload_bytes
-
-    async def _work(self, large: bool, work: Callable[[], T]) -> T:
-        return await asyncio.to_thread(work) if large else work()

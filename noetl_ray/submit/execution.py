@@ -104,7 +104,8 @@ async def _submit(
     large = len(data) > WORKLOAD_INLINE_BYTES_MAX
     if large or has_credentials(workload):
         # Secrets someone put here instead of a credential stay out of the log too (SEC-1).
-        reference = await put_payload(ports.objects, ports.placement, scope, data, MEDIA_WORKLOAD)
+        objects = ports.objects.for_secrets()
+        reference = await put_payload(objects, ports.placement, scope, data, MEDIA_WORKLOAD)
         workload = {} if large else mask(workload)
         meta["workload_externalized"] = True
     execution_id, subject = _place(ports, scope, project_id, asked.idempotency_key)

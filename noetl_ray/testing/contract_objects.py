@@ -7,6 +7,7 @@ Owns what the object port promises, written as checks a user's own adapter can r
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -50,6 +51,32 @@ async def check_put_file(store: ObjectStore) -> None:
             assert await store.get("a/file") == content
             assert file.read_bytes() == content
     assert store.kind
+
+
+async def check_get_file(store: ObjectStore) -> None:
+    """An object comes back as a file, replacing what was there; of a failure nothing is left."""
+    data = bytes(range(256)) * 4_096
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "out"
+        for content in (data, b"", b"short"):
+            await store.put("a/file", content)
+            await store.get_file("a/file", str(file))
+            assert file.read_bytes() == content
+        error = await _error(store.get_file("absent", str(Path(folder) / "other")))
+        assert isinstance(error, ObjectMissingError), repr(error)
+        assert await asyncio.to_thread(os.listdir, folder) == ["out"]
+
+
+async def check_has(store: ObjectStore) -> None:
+    """A whole object is told from none and from a cut one, also by those who write secrets."""
+    await store.put("a/key", b"12345")
+    assert await store.has("a/key", 5)
+    assert not await store.has("a/key", 4)
+    assert not await store.has("a/none", 5)
+    secrets = store.for_secrets()
+    await secrets.put("a/secret", b"12345")
+    assert await secrets.has("a/secret", 5)
+    assert await store.get("a/secret") == await secrets.get("a/secret") == b"12345"
 
 
 async def check_missing(store: ObjectStore) -> None:
@@ -140,6 +167,8 @@ OBJECT_CHECKS: tuple[Check, ...] = (
     check_put_then_get,
     check_put_replaces,
     check_put_file,
+    check_get_file,
+    check_has,
     check_missing,
     check_delete,
     check_list,

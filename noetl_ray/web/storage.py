@@ -14,6 +14,7 @@ from noetl_ray.locator.cells import PURPOSES, Location, resolve
 from noetl_ray.locator.legacy import parse_legacy_uri, shape_of
 from noetl_ray.payloads.opening import cell_of
 from noetl_ray.payloads.replicated import ReplicatedObjects
+from noetl_ray.payloads.sealed import SealedObjects
 from noetl_ray.web.deps import Caller, caller_of
 from noetl_ray.web.shapes import json_response
 
@@ -99,6 +100,8 @@ def _modern(caller: Caller, uri: str) -> str:
 
 def _health(caller: Caller) -> dict[str, Any]:
     objects = caller.deps.results.objects
+    if isinstance(objects, SealedObjects):
+        objects = objects.inner
     return dict(objects.health()) if isinstance(objects, ReplicatedObjects) else {}
 
 

@@ -41,7 +41,7 @@ async def test_loc_6_the_same_name_is_served_from_the_replica(s3_server, tmp_pat
             **KEYS,
         )
         settings = dataclasses.replace(Settings(), payload_store=store)
-        objects = open_objects(settings, SystemClock())
+        objects = open_objects(settings, SystemClock(), bytes(32))
         results = ResultStore(objects, Placement())
         rows = [{"id": number, "text": f"row {number}"} for number in range(20_000)]
         name = ResultName(tenant="default", project="p", execution_id=1 << 40, step="load")
@@ -54,14 +54,14 @@ async def test_loc_6_the_same_name_is_served_from_the_replica(s3_server, tmp_pat
         assert await results.load(Scope(), block) == rows
         assert (await results.table(Scope(), block)).num_rows == len(rows)
         cell = cell_of(settings)
-        asked = {"requester": Scope(), "health": objects.health()}
+        asked = {"requester": Scope(), "health": objects.inner.health()}
         plan = resolve(cell, Placement(), name.uri, **asked)
         assert plan.chosen.name == "second"
         assert plan.uri == block["reference"]["uri"]
         # New results are durable in what is left, and read back by the same kind of name.
         later = dataclasses.replace(name, step="later")
         assert await results.load(Scope(), await results.persist(Scope(), later, rows)) == rows
-        assert objects.counts["primary", "lagged"] == 1
+        assert objects.inner.counts["primary", "lagged"] == 1
 
 
 async def test_a_store_that_is_down_makes_nothing_durable(tmp_path):
@@ -70,7 +70,7 @@ async def test_a_store_that_is_down_makes_nothing_durable(tmp_path):
             url=f"s3://{server.bucket}/x", endpoint_url=server.endpoint_url, **KEYS
         )
         settings = dataclasses.replace(Settings(), payload_store=store)
-        results = ResultStore(open_objects(settings, SystemClock()), Placement())
+        results = ResultStore(open_objects(settings, SystemClock(), bytes(32)), Placement())
         name = ResultName(tenant="default", project="p", execution_id=1 << 40, step="load")
         server.stop()
         with pytest.raises(StoreUnavailableError):

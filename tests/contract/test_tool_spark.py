@@ -14,6 +14,7 @@ import pytest
 
 from noetl_ray.clock import SystemClock
 from noetl_ray.config.settings import Settings, SparkSettings
+from noetl_ray.credentials.crypto import load_key
 from noetl_ray.credentials.port import Credential
 from noetl_ray.errors import ToolError
 from noetl_ray.lake.commits import Snapshot, make_commit
@@ -54,7 +55,9 @@ class Bench:
         self.settings = Settings(data_dir=str(folder))
         self.tool = SparkTool(JobTasks(spark, self.settings))
         self.scope = Scope(tenant_id=tenant, organization_id="default")
-        objects = open_objects(self.settings, SystemClock())
+        objects = open_objects(
+            self.settings, SystemClock(), load_key(self.settings.credentials, folder)
+        )
         self.store = ResultStore(objects, Placement())
         self.artifacts = Artifacts(self.store, self.scope, lambda: Redactor(()))
         self.lines: list[str] = []

@@ -95,6 +95,8 @@ def test_what_is_secret() -> None:
         "event_store.token",
         "payload_store.access_key",
         "payload_store.secret_key",
+        "payload_store.encryption_key",
+        "payload_store.encryption_old_keys",
         "payload_store.replicas[].access_key",
         "payload_store.replicas[].secret_key",
         "projection_stores.dsn",
