@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from actors.completion import SET_BYTES_MAX, bounded, within_limits
-from actors.frame_run import End, FrameRun, frame_names
+from actors.cursor_rows import frame_names
+from actors.frame_run import End, FrameRun
+from actors.row_barrier import objects_of, told_of
+from noetl_ray.engine.fold import assign_variable
 from noetl_ray.engine.fold_loops import RESULTS_LABEL
 from noetl_ray.engine.loops import iteration_names
 from noetl_ray.engine.policy import rows_that_fit
@@ -27,11 +30,12 @@ from noetl_ray.events.types import EventType
 from noetl_ray.locator.keys import result_key
 from noetl_ray.locator.result import ResultName, frame_coordinate, step_coordinate
 from noetl_ray.results.manifest import part_bytes, part_name
-from noetl_ray.results.options import storage_options
+from noetl_ray.results.options import StorageOptions, storage_options
 from noetl_ray.results.redact import mask, secret_values
 from noetl_ray.tools.pipeline import Pipeline
 
 if TYPE_CHECKING:
+    from actors.row_barrier import Told
     from noetl_ray.dsl.model import Step
     from noetl_ray.engine.names import Names
     from noetl_ray.tools.keychain import Keychain
@@ -42,6 +46,7 @@ ROW_BYTES_MAX = 16_384
 OBJECTS_BOUND = 100
 """Business objects after which a frame begins no further item, so that its end fits one record."""
 WARNINGS_KEPT = 20
+ALWAYS_STORED = StorageOptions(inline_max_bytes=0)
 TURN_S = 0.02
 """How long items that never wait may keep the event loop."""
 
@@ -59,6 +64,7 @@ class CollectionFrameRun(FrameRun):
         self._failed = 0
         self._error: dict[str, Any] | None = None
         self._warnings: list[str] = []
+        self._finished_before: dict[int, Told] = {}
         self._began_at = self._p.clock.monotonic()
         program, context, steps = await self._patiently(self._load)
         ctx = dict(context.get("ctx", {}))
@@ -72,6 +78,7 @@ class CollectionFrameRun(FrameRun):
         if self._is_whole:
             items = fitting(items, self._policy.max_bytes)
         await self._say((EventType.FRAME_STARTED, self._base | self._told(len(items))))
+        self._restore(await self._finished(), names, ctx)
         work = _Rows(self, step, names, ctx, keychain, items)
         at_once = min(int(payload["row_concurrency"]), len(items))
         if self._is_whole:
@@ -102,12 +109,30 @@ class CollectionFrameRun(FrameRun):
 
     def next_item(self) -> int | None:
         """The offset of the next item to begin; None when this frame begins no more."""
+        while self._begun in self._finished_before:
+            self._begun += 1
         if self._failed or self._begun >= self._count:
             return None
-        if self._begun and self._is_full():
+        if self._begun and self._is_full() and self._begun > max(self._finished_before, default=0):
             return None
         self._begun += 1
         return self._begun - 1
+
+    def _restore(self, told: dict[int, Told], names: Names, ctx: dict[str, Any]) -> None:
+        """Take along what earlier holders finished."""
+        self._finished_before = {row - self._first: each for row, each in sorted(told.items())}
+        for offset, each in self._finished_before.items():
+            if "stored" in each:
+                self._stored[offset] = each["stored"]
+            data = self._values[offset] = canonical_json(each.get("value"))
+            self._size += len(data)
+            for key, written in each.get("set", {}).items():
+                self._set[key] = written
+                # A sequential loop's later items see it.
+                assign_variable(ctx, names.seed, key, written)
+            self._objects += objects_of(each)
+            if not each["ok"]:
+                self._note_failure(offset, each["error"])
 
     def _is_full(self) -> bool:
         """Whether a bound of the policy is hit, whichever is first (FRM-4)."""
@@ -145,15 +170,30 @@ class CollectionFrameRun(FrameRun):
         self._objects += outcome.objects
         self._warnings += outcome.warnings
         if not outcome.ok:
-            self._failed += 1
-            error = bounded(self._shown().value(outcome.error or {}))
-            self._error = self._error or error
-            self._errors.append({"row": self._first + offset, "error": error})
+            self._note_failure(offset, bounded(self._shown().value(outcome.error or {})))
+        if self._barrier is not None:
+            row = self._first + offset
+            told = told_of(row, str(row), outcome, self._shown())
+            given = {"value": value} if offset not in self._stored else {}
+            if given and not self._may_log(value):
+                # What looks like a secret is in no event: it lies in an object of its own (P28).
+                name = replace(self._name(None, self._offer.attempt), row=row)
+                self._stored[offset] = await self._persist(name, value, ALWAYS_STORED)
+                self._values[offset], given = b"null", {}
+            if offset in self._stored:
+                given = {"stored": self._stored[offset]}
+            await self._barrier.done(told | given)
+
+    def _note_failure(self, offset: int, error: dict[str, Any]) -> None:
+        self._failed += 1
+        self._error = self._error or error
+        self._errors.append({"row": self._first + offset, "error": error})
 
     async def _committed(self) -> End:
         """What the range gave is durable, then the frame's end says so."""
         rows = self._begun
-        data = part_bytes([self._values[each] for each in sorted(self._values)], self._stored)
+        given = [self._values[each] for each in sorted(self._values) if each < rows]
+        data = part_bytes(given, {k: v for k, v in self._stored.items() if k < rows})
         name = part_name(self._results_base(), self._first, self._offer.attempt)
         key = result_key(self._p.results.placement, name, "json")
         await self._patiently(lambda: self._p.results.objects.put(key, data))

@@ -114,7 +114,7 @@ class FrameRows:
             if found is not None:
                 kept, attempt = found
                 await self._started(kept, attempt)
-                return _claimed(kept)
+                return _claimed(kept, again=True)
         wanted = CursorClaim(
             config=config,
             statement=statement,
@@ -202,5 +202,6 @@ class FrameRows:
         return result_key(self._results.placement, self._name(attempt), "json")
 
 
-def _claimed(kept: Kept) -> Claimed:
-    return Claimed(rows=kept["rows"], size_bytes=len(canonical_json(kept["rows"])))
+def _claimed(kept: Kept, *, again: bool = False) -> Claimed:
+    size = len(canonical_json(kept["rows"]))
+    return Claimed(rows=kept["rows"], size_bytes=size, again=again)

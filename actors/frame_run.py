@@ -17,43 +17,39 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from actors.command_run import CommandRun
-from actors.completion import bounded, within_limits
+from actors.completion import bounded
+from actors.cursor_rows import CursorRows
 from actors.frame_rows import FrameRows, Kept
 from actors.holding import subject_of
+from actors.row_barrier import RowBarrier, finished
 from actors.stamp import object_events
 from noetl_ray.dsl.model import Task
 from noetl_ray.engine.frames import FRAMES_MAX, frame_ordinal
-from noetl_ray.engine.loops import iteration_names
 from noetl_ray.engine.policy import FramePolicy, next_max_rows
 from noetl_ray.errors import LogError, LogUnavailableError, NoetlError, ToolError
-from noetl_ray.events.canonical import canonical_json, sha256_hex, to_jsonable
+from noetl_ray.events.canonical import to_jsonable
 from noetl_ray.events.types import EventType
 from noetl_ray.locator.result import ResultName, frame_coordinate, step_coordinate
-from noetl_ray.results.redact import has_credentials, mask, secret_values
+from noetl_ray.results.redact import has_credentials, mask
 from noetl_ray.tools.meter import TaskMeter
-from noetl_ray.tools.pipeline import Pipeline
 from noetl_ray.tools.port import ToolContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from actors.row_barrier import Told
     from noetl_ray.credentials.port import Credential
     from noetl_ray.dsl.model import Step
     from noetl_ray.engine.names import Names
     from noetl_ray.events.envelope import Event
     from noetl_ray.tools.business_object import BusinessObject
-    from noetl_ray.tools.cursor import Claimed, Row
+    from noetl_ray.tools.cursor import Claimed
     from noetl_ray.tools.keychain import Keychain
-    from noetl_ray.tools.outcome import PipelineOutcome
     from noetl_ray.tools.pipeline import ContextFactory
 
 _log = logging.getLogger(__name__)
 
 LOG_RETRY_S = 0.5
-ERRORS_KEPT = 5
-"""Failed rows whose error is recorded with the frame; the others are counted."""
-OBJECTS_MAX = 200
-"""Business objects the rows of one frame may speak of, so that its end fits one record (P6)."""
 ROWS_LABEL = "rows"
 
 End = tuple[EventType, dict[str, Any]]
@@ -70,6 +66,7 @@ class FrameRun(CommandRun):
         self._lease_deadline = self._p.clock.monotonic() + self._policy.lease_seconds
         self._set: dict[str, Any] = {}
         self._objects: list[BusinessObject] = []
+        self._barrier = RowBarrier(self._say_rows) if self._policy.row_barrier else None
         self._errors: list[dict[str, Any]] = []
         self._meter = TaskMeter()
         self._credentials: dict[str, Credential] = {}
@@ -120,7 +117,9 @@ class FrameRun(CommandRun):
         claim_s = self._p.clock.monotonic() - started
         failed = 0
         if claimed.rows:
-            failed = await self._work_off(step, names, ctx, keychain, claimed.rows)
+            rows = CursorRows(self, step, names, ctx, keychain, claimed.rows)
+            finished_before = await self._finished() if claimed.again else {}
+            failed = await rows.work_off(finished_before)
         seconds = self._p.clock.monotonic() - started
         count = len(claimed.rows)
         metrics = {
@@ -212,13 +211,26 @@ class FrameRun(CommandRun):
 
     async def _starts(self) -> list[Event]:
         """Starts of this frame that earlier holders recorded, and where they say rows lie."""
+        return [e for e in await self._recorded_here() if e.event_type is EventType.FRAME_STARTED]
+
+    async def _finished(self) -> dict[int, Told]:
+        """The rows that earlier holders of this frame finished, as far as they told."""
+        if self._barrier is None or not self._offer.version:
+            return {}
+        return finished(await self._recorded_here())
+
+    async def _say_rows(self, rows: list[Told]) -> None:
+        told = {"worker_id": self._me.worker_id, "attempt": self._offer.attempt, "rows": rows}
+        await self._say((EventType.FRAME_ROWS_DONE, told | {"lease_until_ms": self._lease_until()}))
+
+    async def _recorded_here(self) -> list[Event]:
+        """What earlier holders recorded of this frame."""
         while True:
             try:
                 return [
                     event
                     async for recorded in self._p.log.read(subject_of(self._offer))
                     for event in recorded.record.events
-                    if event.event_type is EventType.FRAME_STARTED
                 ]
             except LogUnavailableError as error:
                 _log.warning("%s waits: %s", self._offer.issued.command_id, error)
@@ -226,73 +238,6 @@ class FrameRun(CommandRun):
 
     def _may_log(self, rows: Any) -> bool:
         return not has_credentials(rows) and self._shown().value(rows) == rows
-
-    # Work
-
-    async def _work_off(
-        self, step: Step, names: Names, ctx: dict[str, Any], keychain: Keychain, rows: list[Row]
-    ) -> int:
-        """Run the body; how many rows failed."""
-        assert step.loop is not None
-        iterator = step.loop.iterator
-        frame = {
-            "index": self._base["frame_index"],
-            "row_count": len(rows),
-            "rows": rows,
-            "policy": msgspec.to_builtins(self._policy),
-        }
-
-        async def body(given: dict[str, Any], key: str, index: int) -> bool:
-            pipeline = Pipeline(
-                step,
-                names,
-                ctx,
-                registry=self._p.registry,
-                templates=self._p.templates,
-                clock=self._p.clock,
-                context_for=self._row_context(key, given),
-                iteration=given,
-                prepare=keychain.prepare,
-                meter=self._meter,
-            )
-            return self._note(within_limits(await pipeline.run()), index)
-
-        if self._policy.process == "frame":
-            ok = await body(frame_names(iterator, rows, frame), "frame", 0)
-            return 0 if ok else len(rows)
-        room = asyncio.Semaphore(self._policy.row_concurrency)
-
-        async def one(index: int) -> bool:
-            async with room:
-                iteration = {"index": index, "total": len(rows), "iterator": iterator}
-                given = iteration_names(iteration, rows[index]) | {"frame": frame}
-                key = sha256_hex(canonical_json(to_jsonable(rows[index])))[:20]
-                return await body(given, key, index)
-
-        if self._policy.row_concurrency == 1:
-            return sum([not await one(index) for index in range(len(rows))])
-        tasks = [asyncio.create_task(one(index)) for index in range(len(rows))]
-        try:
-            return sum(not ok for ok in await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _note(self, outcome: PipelineOutcome, index: int) -> bool:
-        """Take along what a row leaves behind."""
-        if outcome.set or outcome.objects:
-            # They lie in the log, so not even another name lets a secret of the result in.
-            self._shown_secrets |= secret_values(to_jsonable(outcome.value))
-        self._set |= outcome.set
-        self._objects += outcome.objects
-        if len(self._objects) > OBJECTS_MAX:
-            msg = f"the rows of one frame speak of more than {OBJECTS_MAX} objects; lower max_rows"
-            raise ToolError(msg, "schema")
-        if not outcome.ok and len(self._errors) < ERRORS_KEPT:
-            error = bounded(self._shown().value(outcome.error or {}))
-            self._errors.append({"row": index, "error": error})
-        return outcome.ok
 
     def _row_context(self, key: str, given: dict[str, Any]) -> ContextFactory:
         """Contexts of one row: its outside calls have keys that another attempt has too."""
@@ -361,16 +306,3 @@ class FrameRun(CommandRun):
             "frame_policy": msgspec.to_builtins(self._policy),
             "last_worker": self._me.worker_id,
         }
-
-
-def frame_names(iterator: str, rows: list[Row], frame: dict[str, Any]) -> dict[str, Any]:
-    """What the body can name when it runs once for the whole frame (FRM-5)."""
-    inner = {iterator: rows, f"{iterator}_rows": rows, "index": frame["index"]}
-    return {
-        "iter": inner,
-        iterator: rows,
-        "frame": frame,
-        "_index": frame["index"],
-        "loop_index": frame["index"],
-        "_total": len(rows),
-    }

@@ -35,6 +35,7 @@ _FRAME_ALIASES = {
 _FRAME_WORDS = {"process": PROCESS, "retry_mode": RETRY_MODES}
 _FLAGS = frozenset({"row_barrier"})
 _REDUCE_KEYS = names("reduce")
+_ROWS_ONLY = ("process", "row_concurrency", "parallelism", "row_barrier")
 _FANOUT_ONLY = ("partitions", "max_outstanding")
 _PART = "part"
 _TAKEN = frozenset(
@@ -164,6 +165,12 @@ def _reduce(shape: Shape, found: Node | None, path: str) -> Reduce | None:
     stream, initial = node.get("stream"), node.get("initial")
     if stream is not None and not isinstance(stream.value, bool):
         shape.findings.error(stream, f"{path}.stream", "'stream' must be true or false")
+    frame = node.get("frame")
+    for key in _ROWS_ONLY:
+        if frame is not None and frame.is_map and frame.get(key) is not None:
+            where = f"{path}.frame.{key}"
+            message = f"'{key}' is about rows; a reduce takes in partitions, one after the other"
+            shape.findings.error(frame.key_place(key), where, message, "leave it out")
     streams = stream is None or stream.value is not False
     if initial is not None and not streams:
         message = "'initial' is what a stream begins with; stream: false has none"

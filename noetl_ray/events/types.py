@@ -56,6 +56,7 @@ class EventType(StrEnum):
     FRAME_DISPATCHED = "frame.dispatched"
     FRAME_STARTED = "frame.started"
     FRAME_HEARTBEAT = "frame.heartbeat"
+    FRAME_ROWS_DONE = "frame.rows.done"
     FRAME_ABANDONED = "frame.abandoned"
     FRAME_COMMITTED = "frame.committed"
     FRAME_FAILED = "frame.failed"
@@ -161,6 +162,7 @@ REQUIRED_PAYLOAD: dict[EventType, tuple[str, ...]] = {
     EventType.FRAME_DISPATCHED: ("step", "visit", "attempt", "lease_until_ms"),
     EventType.FRAME_STARTED: ("step", "visit", "row_count", "lease_until_ms"),
     EventType.FRAME_HEARTBEAT: ("lease_until_ms",),
+    EventType.FRAME_ROWS_DONE: ("rows", "lease_until_ms"),
     EventType.FRAME_ABANDONED: ("reason", "attempt", "retry_mode"),
     EventType.FRAME_COMMITTED: ("step", "visit", "slot", "row_count", "processed", "failed"),
     EventType.FRAME_FAILED: ("step", "visit", "slot", "error", "frame_policy"),

@@ -23,6 +23,7 @@ _FRAME_STATUS: dict[EventType, str] = {
     EventType.FRAME_DISPATCHED: "CLAIMED",
     EventType.FRAME_STARTED: "RUNNING",
     EventType.FRAME_HEARTBEAT: "RUNNING",
+    EventType.FRAME_ROWS_DONE: "RUNNING",
     EventType.FRAME_ABANDONED: "ABANDONED",
     EventType.FRAME_COMMITTED: "COMMITTED",
     EventType.FRAME_FAILED: "FAILED",

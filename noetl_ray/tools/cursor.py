@@ -42,6 +42,8 @@ class Claimed:
 
     rows: list[Row] = field(default_factory=list)
     size_bytes: int = 0
+    again: bool = False
+    """Whether an earlier holder of the frame had claimed these very rows."""
 
 
 class CursorDriver(Protocol):

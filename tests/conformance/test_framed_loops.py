@@ -150,3 +150,48 @@ def test_a_frame_over_its_time_gives_the_rest_back(runtime: Runtime):
     committed = [e for e in ended.events if e.event_type is EventType.FRAME_COMMITTED]
     assert len(committed) > 1
     assert committed[0].payload["row_count"] < 12
+
+
+def test_with_a_row_barrier_every_row_is_told_once(runtime: Runtime, pg: str):
+    ended = runtime.flow(
+        f"""
+        - step: make
+          tool:
+            kind: postgres
+            auth: {pg}
+            command: "CREATE TABLE told (id int, state text DEFAULT 'new'); INSERT INTO told (id) SELECT generate_series(1, 20)"
+          next: start
+        - step: start
+          loop:
+            cursor:
+              kind: postgres
+              auth: {pg}
+              claim: |
+                UPDATE told SET state = 'claimed' WHERE id IN (SELECT id FROM told WHERE state = 'new'
+                  ORDER BY id LIMIT {{{{ __frame_max_rows }}}} FOR UPDATE SKIP LOCKED) RETURNING id
+            iterator: job
+            spec: {{mode: cursor, frame: {{max_rows: 8, row_concurrency: 4, row_barrier: true}}}}
+          tool:
+            kind: postgres
+            auth: {pg}
+            command: "UPDATE told SET state = 'done' WHERE id = {{{{ iter.job.id }}}} AND 1 / (id - 7) < 9"
+          next: items
+        - step: items
+          loop:
+            in: "{{{{ range(30) | list }}}}"
+            spec: {{mode: parallel, max_in_flight: 4, frame: {{max_rows: 10, row_barrier: true}}}}
+          tool: {{kind: noop, result: "{{{{ iter.item * 2 }}}}"}}
+        """,
+        head="executor: {spec: {entry_step: make}}",
+    ).completed()
+    assert (ended["start"]["processed"], ended["start"]["failed"]) == (20, 1)
+    assert ended["items"]["results"] == [2 * n for n in range(30)]
+    told: Counter[tuple[str | None, int]] = Counter()
+    appends = 0
+    for event in ended.events:
+        if event.event_type is EventType.FRAME_ROWS_DONE:
+            appends += 1
+            told.update((event.frame_id, row["row"]) for row in event.payload["rows"])
+    assert len(told) == 50
+    assert set(told.values()) == {1}
+    assert appends < 50  # rows that finish together share an append

@@ -113,6 +113,7 @@ def _pipeline(rng: random.Random) -> list[dict[str, Any]]:
 def _cursor(rng: random.Random) -> dict[str, Any]:
     """A loop over rows that workers claim in frames."""
     frame = _frame(rng) | {"process": rng.choice(["row", "row", "frame"])}
+    frame["row_barrier"] &= frame["process"] == "row"
     return {
         "cursor": {
             "kind": "postgres",
@@ -133,6 +134,7 @@ def _frame(rng: random.Random) -> dict[str, Any]:
         "lease_seconds": rng.choice([2, 10]),
         "heartbeat_seconds": 1,
         "max_attempts": 500,
+        "row_barrier": rng.random() < 0.4,
     }
 
 
@@ -143,7 +145,7 @@ def _fanout(rng: random.Random, name: str) -> dict[str, Any]:
         spec["partitions"] = rng.choice([1, 3, 5])
     else:
         frame = {"process": rng.choice(["row", "frame"]), "max_rows": rng.choice([1, 2])}
-        spec["frame"] = _frame(rng) | frame
+        spec["frame"] = _frame(rng) | frame | {"row_barrier": False}
     stream = rng.random() < 0.7
     if stream and rng.random() < 0.5:
         spec["max_outstanding"] = rng.choice([1, 2])
@@ -166,7 +168,10 @@ def _fanout(rng: random.Random, name: str) -> dict[str, Any]:
     # Frames that take long are cut smaller, and then a sum over partitions is another one.
     same = "partitions" in spec or (flat and stream)
     total = {f"ctx.{name}_sum": f"{{{{ {name}.n }}}}"} if same else {}
-    return {"loop": loop | {"reduce": reduce}, "set": total, "tool": _effect(rng)}
+    body = _effect(rng)
+    if not same:
+        body.get("spec", {}).pop("business_object", None)
+    return {"loop": loop | {"reduce": reduce}, "set": total, "tool": body}
 
 
 def _effect(rng: random.Random) -> dict[str, Any]:

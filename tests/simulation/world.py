@@ -25,7 +25,7 @@ from noetl_ray.credentials.memory import MemoryCredentials
 from noetl_ray.dsl.template import Templates
 from noetl_ray.errors import LogUnavailableError, StoreUnavailableError, ToolError
 from noetl_ray.events.envelope import Record
-from noetl_ray.events.types import COMMAND_TERMINAL, FRAME_TERMINAL, TASK_RECORDS
+from noetl_ray.events.types import COMMAND_TERMINAL, FRAME_TERMINAL, TASK_RECORDS, EventType
 from noetl_ray.hints.memory import MemoryHints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.locator.keys import Placement
@@ -321,7 +321,7 @@ class World:
         It must not if its completion is already in the log (invariant 2).
         """
         self.effects[context.idempotency_key] += 1
-        command_id, *_row, task, turn = context.idempotency_key.split("/")
+        command_id, *row, task, turn = context.idempotency_key.split("/")
         for subject, positions in self.log._subjects.items():
             if not subject.endswith((f".cmd-{token(command_id)}", f".frm-{token(command_id)}")):
                 continue
@@ -330,6 +330,9 @@ class World:
                 for event in recorded.record.events if recorded else ():
                     if event.event_type in COMMAND_TERMINAL | FRAME_TERMINAL:
                         self.violations.append(f"{command_id} ran again after its completion")
+                    elif event.event_type is EventType.FRAME_ROWS_DONE and row:
+                        if row[0] in {told["key"] for told in event.payload["rows"]}:
+                            self.violations.append(f"row {row} of {command_id} ran again")
                     elif event.event_type in TASK_RECORDS and (
                         (event.payload["task"], str(event.payload["turn"])) == (task, turn)
                     ):
