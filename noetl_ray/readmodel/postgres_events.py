@@ -69,6 +69,19 @@ async def _append(
 def event_values(row: EventRow) -> tuple[Any, ...]:
     """An event's columns in the order of ``EVENT_COLUMNS``."""
     event = row.event
+    texts: tuple[str | None, ...] = (
+        event.stream_id,
+        event.aggregate_id,
+        event.producer,
+        event.correlation_id,
+        event.idempotency_key,
+        event.stage_id,
+        event.frame_id,
+        event.command_id,
+    )
+    if "\0" in "".join(filter(None, texts)):
+        texts = tuple(clean(text) for text in texts)
+    stream, aggregate, producer, correlation, idempotency, stage, frame, command = texts
     return (
         event.event_id,
         row.position,
@@ -77,22 +90,22 @@ def event_values(row: EventRow) -> tuple[Any, ...]:
         event.organization_id,
         event.execution_id,
         row.shard,
-        clean(event.stream_id),
-        clean(event.aggregate_id),
-        event.aggregate_type.value,
-        event.event_type.value,
+        stream,
+        aggregate,
+        event.aggregate_type,
+        event.event_type,
         event.schema_name,
         event.schema_version,
         instant(event.event_time),
         instant(event.ingest_time),
-        clean(event.producer),
+        producer,
         event.causation_id,
-        clean(event.correlation_id),
-        clean(event.idempotency_key),
+        correlation,
+        idempotency,
         event.prev_event_id,
-        clean(event.stage_id),
-        clean(event.frame_id),
-        clean(event.command_id),
+        stage,
+        frame,
+        command,
         event.payload,
         event.payload_ref,
         event.meta,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import asyncpg
@@ -68,6 +69,7 @@ def clean(text: str | None) -> str | None:
     return text
 
 
+@lru_cache(maxsize=4096)
 def instant(text: str | None) -> datetime | None:
     """ISO text as what the driver takes for a TIMESTAMPTZ."""
     return None if text is None else datetime.fromisoformat(text)

@@ -37,7 +37,6 @@ from noetl_ray.readmodel.postgres_tables import (
     WORKER,
     Table,
     projection_of,
-    projection_values,
 )
 from noetl_ray.readmodel.records import (
     Checkpoint,
@@ -51,6 +50,8 @@ from noetl_ray.readmodel.schema import migrate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+
+    import msgspec
 
     from noetl_ray.readmodel.postgres_pool import Connection, Pool
     from noetl_ray.scope import Scope
@@ -81,7 +82,7 @@ class PostgresProjectionStore:
     async def save_projection(self, record: ProjectionRecord) -> bool:
         """Keep a projection unless a newer or equal version is held."""
         async with self._connection() as connection:
-            stale = await _write(connection, PROJECTION, [projection_values(record)])
+            stale = await _write(connection, PROJECTION, [record])
         self.stale += stale
         return not stale
 
@@ -93,9 +94,8 @@ class PostgresProjectionStore:
 
     async def save_snapshot(self, snapshot: ProjectionSnapshot) -> bool:
         """Keep a snapshot beside those of other versions."""
-        values = (*projection_values(snapshot.record), snapshot.reason)
         async with self._connection() as connection:
-            return not await _write(connection, SNAPSHOT, [values])
+            return not await _write(connection, SNAPSHOT, [snapshot])
 
     async def load_snapshot(
         self, key: ProjectionKey, *, at_or_before: int | None = None
@@ -174,25 +174,24 @@ class PostgresProjectionStore:
 
 
 async def _write_rows(connection: Connection, batch: ProjectionBatch) -> int:
-    stale = await _write(connection, EXECUTION, [EXECUTION.values(row) for row in batch.executions])
-    stale += await _write(connection, COMMAND, [COMMAND.values(row) for row in batch.commands])
-    stale += await _write(connection, STAGE, [STAGE.values(row) for row in batch.stages])
-    stale += await _write(connection, FRAME, [FRAME.values(row) for row in batch.frames])
-    stale += await _write(connection, WORKER, [WORKER.values(row) for row in batch.workers])
-    await _write(connection, PLAYBOOK, [PLAYBOOK.values(row) for row in batch.playbooks])
-    await _write(connection, OBJECT_HISTORY, [OBJECT_HISTORY.values(row) for row in batch.objects])
-    objects = [BUSINESS_OBJECT.values(row) for row in newest_objects(batch.objects)]
+    stale = await _write(connection, EXECUTION, batch.executions)
+    stale += await _write(connection, COMMAND, batch.commands)
+    stale += await _write(connection, STAGE, batch.stages)
+    stale += await _write(connection, FRAME, batch.frames)
+    stale += await _write(connection, WORKER, batch.workers)
+    await _write(connection, PLAYBOOK, batch.playbooks)
+    await _write(connection, OBJECT_HISTORY, batch.objects)
+    objects = newest_objects(batch.objects)
     # Statements of several shards arrive out of step: an older one is no sign of trouble.
     await _write(connection, BUSINESS_OBJECT, objects)
-    projections = [projection_values(record) for record in batch.projections]
-    return stale + await _write(connection, PROJECTION, projections)
+    return stale + await _write(connection, PROJECTION, batch.projections)
 
 
-async def _write(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> int:
+async def _write(connection: Connection, table: Table, rows: Sequence[msgspec.Struct]) -> int:
     """Write rows in one statement; returns how many were turned away as stale."""
     if not rows:
         return 0
-    done = await connection.execute(table.insert, *columns_of(rows))
+    done = await connection.execute(table.insert, *table.columns_of(rows))
     return len(rows) - changed_rows(done)
 
 

@@ -7,7 +7,9 @@ as stale.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.readmodel.postgres_pool import clean, instant, iso
@@ -25,11 +27,12 @@ from noetl_ray.readmodel.records import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Table:
     """A table's columns with their types; column names are the fields of its row."""
 
@@ -37,8 +40,10 @@ class Table:
     columns: dict[str, str]
     key: tuple[str, ...]
     conflict: str
+    paths: dict[str, str] = field(default_factory=dict)
+    """Where a column's value lies within its row, when it is not a field of that name."""
 
-    @property
+    @cached_property
     def insert(self) -> str:
         """The statement that writes any number of rows, each parameter one column."""
         names = ", ".join(self.columns)
@@ -53,14 +58,21 @@ class Table:
         """The columns and the table, for reading."""
         return f"SELECT {', '.join(self.columns)} FROM noetl.{self.name}"
 
-    def values(self, row: msgspec.Struct) -> tuple[Any, ...]:
-        """A row's fields as the driver takes them."""
-        return tuple(
-            _INWARD.get(kind, _same)(getattr(row, name)) for name, kind in self.columns.items()
-        )
+    @cached_property
+    def _values(self) -> Callable[[msgspec.Struct], tuple[Any, ...]]:
+        return attrgetter(*(self.paths.get(name, name) for name in self.columns))
+
+    def columns_of(self, rows: Sequence[msgspec.Struct]) -> list[Sequence[Any]]:
+        """Any number of rows, at least one, as the driver takes them: column by column."""
+        found = zip(*map(self._values, rows), strict=True)
+        columns: list[Sequence[Any]] = []
+        for kind, values in zip(self.columns.values(), found, strict=True):
+            convert = _INWARD.get(kind)
+            columns.append(values if convert is None else convert(values))
+        return columns
 
     def fields(self, record: Any) -> dict[str, Any]:
-        """The inverse of :meth:`values`."""
+        """A row's fields as they were before :meth:`columns_of`."""
         return {
             name: _OUTWARD.get(kind, _same)(record[name]) for name, kind in self.columns.items()
         }
@@ -70,7 +82,21 @@ def _same(value: Any) -> Any:
     return value
 
 
-_INWARD: dict[str, Callable[[Any], Any]] = {"text": clean, "timestamptz": instant}
+def _texts(values: Sequence[str | None]) -> Sequence[str | None]:
+    """Text as Postgres can hold it; one look is enough for a column without a NUL."""
+    if "\0" in "".join(filter(None, values)):
+        return [clean(value) for value in values]
+    return values
+
+
+def _instants(values: Sequence[str | None]) -> Sequence[datetime | None]:
+    return [instant(value) for value in values]
+
+
+_INWARD: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
+    "text": _texts,
+    "timestamptz": _instants,
+}
 _OUTWARD: dict[str, Callable[[Any], Any]] = {"timestamptz": iso}
 
 
@@ -261,37 +287,25 @@ _PROJECTION_VALUES = {
     "version": "bigint", "state": "text", "checksum": "text", "source_event_id": "bigint",
     "source_first_event_id": "bigint", "meta": "jsonb", "updated_at": "timestamptz",
 }  # fmt: skip
+_PROJECTION_PATHS = {name: f"key.{name}" for name in _PROJECTION_KEY} | {"state": "state_text"}
 PROJECTION = Table(
     name="projection",
     columns=_PROJECTION_KEY | _PROJECTION_VALUES,
     key=tuple(_PROJECTION_KEY),
     conflict=_newer("version", list(_PROJECTION_VALUES), {}),
+    paths=_PROJECTION_PATHS,
 )
 SNAPSHOT = Table(
     name="projection_snapshot",
     columns=_PROJECTION_KEY | _PROJECTION_VALUES | {"reason": "text"},
     key=(*_PROJECTION_KEY, "version"),
     conflict="DO NOTHING",
+    paths={name: f"record.{_PROJECTION_PATHS.get(name, name)}" for name in PROJECTION.columns},
 )
 
 
-def projection_values(record: ProjectionRecord) -> tuple[Any, ...]:
-    """A projection's columns, key first."""
-    key = tuple(getattr(record.key, name) for name in _PROJECTION_KEY)
-    return (
-        *key,
-        record.version,
-        record.state.decode(),
-        record.checksum,
-        record.source_event_id,
-        record.source_first_event_id,
-        record.meta,
-        instant(record.updated_at),
-    )
-
-
 def projection_of(row: Any) -> ProjectionRecord:
-    """The inverse of :func:`projection_values`."""
+    """A projection's row read back."""
     return ProjectionRecord(
         key=ProjectionKey(**{name: row[name] for name in _PROJECTION_KEY}),
         version=row["version"],

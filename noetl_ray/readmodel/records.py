@@ -48,6 +48,11 @@ class ProjectionRecord(msgspec.Struct, frozen=True, kw_only=True):
     meta: dict[str, Any] = {}
     updated_at: str | None = None
 
+    @property
+    def state_text(self) -> str:
+        """The state as a column of text holds it."""
+        return self.state.decode()
+
 
 class ProjectionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A projection as it was at one position; snapshots of several positions live side by side."""
