@@ -209,6 +209,7 @@ class Worker:
                     self._me, self._p, offer, self._lease, self._nudged, advanced
                 )
                 await run.run()
+                run.take_apart()
                 self._done += 1
             except VersionConflictError:
                 # The command was taken away or ended: our run is void, the log has the truth.

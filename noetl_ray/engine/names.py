@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,10 @@ from noetl_ray.events.canonical import to_jsonable
 
 if TYPE_CHECKING:
     from noetl_ray.dsl.template import Templates
+
+    _Map: TypeAlias = Mapping[str, Any]
+    _Parts: TypeAlias = tuple[Templates, _Map, _Map, _Map, dict[str, Any], Callable[[], str] | None]
+    """What names are made of, but for the workload: templates, locals, ctx, steps, fixed, now."""
 
 _SELF_ALIASES = frozenset({"data", "result", "context"})
 _RENDER_DEPTH_MAX = 2
@@ -167,12 +171,10 @@ class Names(Mapping[str, Any]):
         self._templates = templates
         self._now = now
         self._locals: Mapping[str, Any] = locals_ or {}
-        self._workload = _Rendered(workload, self)
         self._ctx = ctx
         self._steps = steps
         identity = str(execution_id)
         self._fixed: dict[str, Any] = {
-            "workload": self._workload,
             "job": {"uuid": identity, "execution_id": identity, "id": identity},
             "execution_id": identity,
             "catalog_id": identity,
@@ -180,18 +182,21 @@ class Names(Mapping[str, Any]):
             "steps": steps,
             "keychain": {} if keychain is None else keychain,
         }
+        self._workload = _Rendered(
+            workload, (templates, self._locals, ctx, steps, self._fixed, now)
+        )
+
+    @classmethod
+    def _of(cls, parts: _Parts, workload: _Rendered) -> Names:
+        made = object.__new__(cls)
+        made._templates, made._locals, made._ctx, made._steps, made._fixed, made._now = parts
+        made._workload = workload
+        return made
 
     def with_locals(self, locals_: Mapping[str, Any]) -> Names:
         """The same names with other pipeline locals in front."""
-        other = object.__new__(Names)
-        other._templates = self._templates
-        other._workload = self._workload
-        other._ctx = self._ctx
-        other._steps = self._steps
-        other._fixed = self._fixed
-        other._now = self._now
-        other._locals = locals_
-        return other
+        parts = (self._templates, locals_, self._ctx, self._steps, self._fixed, self._now)
+        return Names._of(parts, self._workload)
 
     def with_ctx(self, ctx: Mapping[str, Any]) -> Names:
         """The same names over other variables, for what must not see what others write."""
@@ -210,6 +215,8 @@ class Names(Mapping[str, Any]):
             return self._locals[name]
         if name == "ctx":
             return _Bag(self._ctx, self._workload)
+        if name == "workload":
+            return self._workload
         if name in self._fixed:
             return self._fixed[name]
         if name in self._steps:
@@ -225,6 +232,7 @@ class Names(Mapping[str, Any]):
         return (
             name in self._locals
             or name == "ctx"
+            or name == "workload"
             or name in self._fixed
             or name in self._steps
             or name in self._ctx
@@ -238,6 +246,7 @@ class Names(Mapping[str, Any]):
                 [
                     *self._locals,
                     "ctx",
+                    "workload",
                     *self._fixed,
                     *self._steps,
                     *self._ctx,
@@ -252,13 +261,17 @@ class Names(Mapping[str, Any]):
 
 
 class _Rendered(Mapping[str, Any]):
-    """The workload, whose strings are rendered once, when they are read (section 2)."""
+    """The workload, whose strings are rendered once, when they are read (section 2).
 
-    __slots__ = ("_cache", "_depth", "_names", "_values")
+    It knows what names are made of, not the names it belongs to: a circle would keep everything a
+    decision saw until the garbage collector comes by.
+    """
 
-    def __init__(self, values: Mapping[str, Any], names: Names) -> None:
+    __slots__ = ("_cache", "_depth", "_parts", "_values")
+
+    def __init__(self, values: Mapping[str, Any], parts: _Parts) -> None:
         self._values = values
-        self._names = names
+        self._parts = parts
         self._cache: dict[tuple[str, int], Any] = {}
         self._depth = 0
 
@@ -278,7 +291,8 @@ class _Rendered(Mapping[str, Any]):
             return value
         self._depth += 1
         try:
-            rendered = self._names._templates.value(value, self._names)
+            names = Names._of(self._parts, self)
+            rendered = names._templates.value(value, names)
         finally:
             self._depth -= 1
         self._cache[at] = rendered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import msgspec
@@ -244,3 +245,29 @@ async def test_stopping_lets_go_of_everything(rig: Rig) -> None:
     assert rig.events()[-1].event_type is EventType.WORKER_LEFT
     await give(rig, offer)
     assert len(rig.calls) == 1
+
+
+@simulated
+async def test_what_has_run_needs_no_garbage_collector(rig: Rig) -> None:
+    """Circles among the parts of commands and decisions cost a quarter of the host's time once."""
+    body = """
+workload: {w: "{{ 1 + 1 }}"}
+workflow:
+  - {step: a, tool: {kind: http, url: "{{ w }}"}, set: {ctx.x: "{{ w }}"}, next: b}
+  - {step: b, tool: {kind: noop}}
+"""
+    rig.cluster()
+    await rig.ended(await rig.submit(body))
+    gc.collect()
+    gc.disable()
+    try:
+        await rig.ended(await rig.submit(body))
+        await rig.clock.sleep(1)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        ours = {type(each).__name__ for each in gc.garbage}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert not ours & {"CommandRun", "Keychain", "Names", "Pipeline", "_Deciding", "ExecutionState"}
