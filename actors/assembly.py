@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from actors.assembly_conductor import build_conductor
 from actors.barrier import BarrierBook
 from actors.cluster_ports import remote_python, spark_tasks
 from actors.command_run import WorkerIdentity, WorkerPorts
-from actors.conductor import Conductor
 from actors.contexts import ContextStore
-from actors.deciding import ConductorPorts
 from actors.gateway import Gateway, open_gateway
 from actors.keeper import Keeper
 from actors.materializer import Materializer
@@ -43,6 +42,9 @@ from noetl_ray.readmodel.postgres_queries import PostgresQueries
 from noetl_ray.readmodel.postgres_store import PostgresProjectionStore
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
+from noetl_ray.shards.checkpoints_nats import NatsCheckpoints
+from noetl_ray.shards.owners_nats import NatsOwners
+from noetl_ray.shards.port import CheckpointStore, OwnerTable
 from noetl_ray.tools.limiter import limiter_of
 from noetl_ray.tools.limiter_nats import NatsLimits
 from noetl_ray.tools.python_memory import machine_bytes
@@ -51,7 +53,6 @@ from noetl_ray.wal.connection import Connection, connect
 from noetl_ray.wal.generators import GeneratorLease, lease_generator
 from noetl_ray.wal.jetstream import JetStreamLog
 from noetl_ray.wal.tasklog_jetstream import JetStreamTaskLog
-from placement.offer import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -81,6 +82,8 @@ class SharedPorts:
     generator: GeneratorLease
     clock: SystemClock
     env: dict[str, str]
+    checkpoints: CheckpointStore
+    owners: OwnerTable
 
 
 class HostRuntime:
@@ -139,7 +142,6 @@ async def open_host(
     *,
     host_name: str,
     incarnation: str,
-    shards: Sequence[int] = (),
 ) -> HostRuntime:
     """Open the connections of a host and build its roles.
 
@@ -148,14 +150,12 @@ async def open_host(
         roles: Names of roles this host carries.
         host_name: Stable over restarts, such as ``hot/0``.
         incarnation: New for every process.
-        shards: What a conductor here owns; projectors and materializers take all shards.
     """
     stack = contextlib.AsyncExitStack()
     try:
         ports = await _open_ports(settings, stack, owner=f"{host_name}/{incarnation}")
         made = [
-            await _build(role, settings, ports, stack, host_name, incarnation, shards)
-            for role in roles
+            await _build(role, settings, ports, stack, host_name, incarnation) for role in roles
         ]
     except BaseException:
         await stack.aclose()
@@ -190,6 +190,8 @@ async def _open_ports(
     stack.push_async_callback(log.close)
     generator = await lease_generator(connection, owner)
     stack.push_async_callback(generator.close)
+    checkpoints = await NatsCheckpoints.open(connection, durability=store.durability)
+    stack.push_async_callback(checkpoints.close)
     hints = NatsHints(connection)
     stack.push_async_callback(hints.close)
     key = load_key(settings.credentials, Path(settings.data_dir))
@@ -229,6 +231,8 @@ async def _open_ports(
         generator=generator,
         clock=clock,
         env={name: everything[name] for name in runtime.allowed_env if name in everything},
+        checkpoints=checkpoints,
+        owners=NatsOwners(connection),
     )
 
 
@@ -239,7 +243,6 @@ async def _build(
     stack: contextlib.AsyncExitStack,
     host_name: str,
     incarnation: str,
-    shards: Sequence[int],
 ) -> Role:
     runtime = settings.runtime
     node = node_id(settings)
@@ -254,7 +257,9 @@ async def _build(
     )
     match role:
         case "conductor":
-            return _conductor(settings, ports, producer, node, shards)
+            return await build_conductor(
+                settings, ports, stack, producer, host_name=host_name, incarnation=incarnation
+            )
         case "worker":
             return _worker(settings, ports, stack, host_name, incarnation, producer, node)
         case "keeper":
@@ -286,29 +291,6 @@ async def _build(
         case _:
             key = "roles"
             raise ConfigError(key, role, "is not a role")
-
-
-def _conductor(
-    settings: Settings, ports: SharedPorts, producer: str, node: str, shards: Sequence[int]
-) -> Conductor:
-    runtime = settings.runtime
-    return Conductor(
-        ConductorPorts(
-            log=ports.log,
-            hints=ports.hints,
-            programs=ports.programs,
-            contexts=ports.contexts,
-            results=ports.results,
-            ids=ports.ids,
-            clock=ports.clock,
-            env=ports.env,
-            frame_defaults=asdict(settings.frame_policy_defaults),
-        ),
-        shards=list(shards) or list(range(runtime.shard_count)),
-        producer=producer,
-        near=Place(region=runtime.region, zone=runtime.zone, node=node),
-        lease_ms=runtime.worker_lease_ms,
-    )
 
 
 async def _projector(

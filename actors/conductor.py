@@ -9,25 +9,27 @@ state if lost.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from actors.checkpointer import Checkpointer
 from actors.deciding import ConductorPorts, Deciding
 from actors.dispatcher import Dispatcher, holds
 from actors.fleet import Fleet
 from actors.messages import CANCEL, Nudge, encode
+from actors.shard_states import OwnedShards
 from noetl_ray.engine.fold import fold
 from noetl_ray.engine.inputs import accepted
 from noetl_ray.engine.state import wants_decision
 from noetl_ray.errors import EnvelopeError, NoetlError, VersionConflictError
 from noetl_ray.events.types import EventType
-from noetl_ray.wal.port import Recorded, Subscription
-from noetl_ray.wal.subjects import control_subject, shard_filter
+from noetl_ray.wal.port import Recorded
+from noetl_ray.wal.subjects import control_subject
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from actors.shard_owner import ShardOwner
     from noetl_ray.engine.inputs import Decision
     from noetl_ray.engine.state import ExecutionState
     from noetl_ray.events.envelope import Record
@@ -35,9 +37,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-BATCH_MAX = 512
 TURN_S = 0.25
-QUIET_S = 0.2
+KEEP_S = 3.0
 ENDED_MAX = 50_000
 SWEEP_S = 1.0
 RETRY_S = 0.5
@@ -52,13 +53,14 @@ class Conductor:
         self,
         ports: ConductorPorts,
         *,
-        shards: Sequence[int],
+        owner: ShardOwner,
         producer: str,
         near: Place,
         lease_ms: int,
+        checkpoint_ms: int = 1_000,
     ) -> None:
         self._p = ports
-        self._shards = frozenset(shards)
+        self._owner = owner
         self._producer = producer
         self._fleet = Fleet(near, lease_ms, ports.clock.monotonic)
         self._states: dict[int, ExecutionState] = {}
@@ -74,34 +76,45 @@ class Conductor:
             lease_ms=lease_ms,
         )
         self._deciding = Deciding(ports, self._fleet, producer)
+        self._checkpointer = self._new_checkpointer(checkpoint_ms)
+        self._owned = OwnedShards(
+            ports.log, self._checkpointer, absorb=self._absorb, restore=self._restore
+        )
+        self._leases = -1
         self._ended: OrderedDict[int, None] = OrderedDict()
         self._driving: dict[int, asyncio.Task[None]] = {}
         self._again: set[int] = set()
-        self._subscription: Subscription | None = None
         self._swept_at = 0.0
         self._decisions = 0
         self._refused = 0
         self._position = 0
 
+    def _new_checkpointer(self, interval_ms: int) -> Checkpointer | None:
+        ports = self._p
+        if ports.checkpoints is None:
+            return None
+        return Checkpointer(
+            ports.checkpoints,
+            ports.log,
+            ports.ids,
+            ports.clock,
+            producer=self._producer,
+            owner=self._owner.name,
+            interval_ms=interval_ms,
+            states=self._states,
+            reached=lambda: self._owned.delivered,
+        )
+
     async def start(self) -> None:
-        """Replay the log of the owned shards, then take up everything that is open."""
-        filters = [*(shard_filter(s) for s in sorted(self._shards)), "noetl.system.worker.>"]
-        self._subscription = await self._p.log.subscribe(filters)
-        target = await self._p.log.last_position()
-        while self._position < target:
-            batch = await self._subscription.next_batch(BATCH_MAX, QUIET_S)
-            if not batch:
-                break
-            for recorded in batch:
-                self._absorb(recorded)
-        for execution_id in list(self._states):
-            self._kick(execution_id)
-        await self._sweep()
+        """Take up the owned shards where they are kept, then everything that is open."""
+        shards = await self._owner.start()
+        self._leases = self._owner.generation
+        await self._owned.start(shards)
+        await self._take_up_open()
 
     async def step(self) -> None:
         """Take what the log brings, decide what follows, look after what is open."""
-        assert self._subscription is not None
-        batch = await self._subscription.next_batch(BATCH_MAX, TURN_S)
+        batch = await self._owned.next_batch(TURN_S)
         for recorded in batch:
             execution_id = self._absorb(recorded)
             if execution_id:
@@ -111,9 +124,56 @@ class Conductor:
                     # Whoever decided it has nudged the workers; a second nudge costs nothing (P23).
                     nudge = Nudge(execution_id=execution_id)
                     await self._p.hints.send(CANCEL, encode(nudge))
+        self._owned.passed()
         self._dispatcher.serve()
+        if self._checkpointer is not None:
+            self._checkpointer.turn()
+        if self._owner.generation != self._leases:
+            await self._follow_leases()
         if self._p.clock.monotonic() - self._swept_at > SWEEP_S:
             await self._sweep()
+
+    async def _follow_leases(self) -> None:
+        """Take up the shards that came to us, and let go of those that went."""
+        self._owner.check()
+        self._leases = self._owner.generation
+        leased = dict(self._owner.held)
+        gone = [shard for shard in self._owned if leased.get(shard) != self._owned.epochs[shard]]
+        if gone:
+            await self._let_go(gone)
+        elif self._owner.parting:
+            # Let go before, but the table could not be told.
+            await self._owner.parted(list(self._owner.parting))
+        gained = {shard: epoch for shard, epoch in leased.items() if shard not in self._owned}
+        if gained:
+            await self._owned.gain(gained)
+            await self._take_up_open()
+
+    async def _let_go(self, shards: list[int]) -> None:
+        """Keep what is known of shards for whoever has them next, and drop it here."""
+        parting = [shard for shard in shards if shard in self._owner.parting]
+        if self._checkpointer is not None:
+            # Only those given away: of those taken away the new owner knows more.
+            await self._keep(parting)
+            self._checkpointer.forget(shards)
+        gone = set(shards)
+        for execution_id, state in list(self._states.items()):
+            if state.shard in gone:
+                self._drop(execution_id, state)
+        await self._owned.lose(shards)
+        await self._owner.parted(parting)
+
+    async def _keep(self, shards: list[int]) -> None:
+        """Save shards before they go, unless that takes longer than folding them again."""
+        if self._checkpointer is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(KEEP_S):
+                    await self._checkpointer.save(shards)
+
+    async def _take_up_open(self) -> None:
+        for execution_id in list(self._states):
+            self._kick(execution_id)
+        await self._sweep()
 
     async def stop(self) -> None:
         """Let go; the log has everything."""
@@ -122,19 +182,25 @@ class Conductor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._dispatcher.stop()
-        if self._subscription is not None:
-            await self._subscription.close()
+        if self._checkpointer is not None:
+            await self._keep(list(self._owned))
+            await self._checkpointer.stop()
+        await self._owned.close()
+        await self._owner.stop()
 
     def summary(self) -> dict[str, Any]:
         """What it owns and has done."""
         return {
-            "shards": sorted(self._shards),
+            "shards": list(self._owned),
+            "owner": self._owner.summary(),
             "open_executions": len(self._states),
             "waiting_commands": self._dispatcher.waiting,
             "workers": len(self._fleet),
             "decisions": self._decisions,
             "refused": self._refused,
             "position": self._position,
+            "replayed": self._owned.replayed,
+            "checkpoints": self._checkpointer.summary() if self._checkpointer else {},
         }
 
     async def _sweep(self) -> None:
@@ -171,7 +237,17 @@ class Conductor:
             self._take(execution_id, after)
         return execution_id
 
+    def _restore(self, state: ExecutionState) -> None:
+        """Take a state out of a checkpoint; nothing of it needs saving again."""
+        self._ended.pop(state.execution_id, None)
+        self._hold(state.execution_id, state)
+
     def _take(self, execution_id: int, state: ExecutionState) -> None:
+        if self._checkpointer is not None:
+            self._checkpointer.touch(state)
+        self._hold(execution_id, state)
+
+    def _hold(self, execution_id: int, state: ExecutionState) -> None:
         before = self._states.get(execution_id)
         for command_id, command in state.commands.items():
             if before is None or command_id not in before.commands:
@@ -193,14 +269,18 @@ class Conductor:
                 self._swept_at = 0.0
 
     def _forget(self, execution_id: int, state: ExecutionState) -> None:
+        self._drop(execution_id, state)
+        self._ended[execution_id] = None
+        while len(self._ended) > ENDED_MAX:
+            self._ended.popitem(last=False)
+
+    def _drop(self, execution_id: int, state: ExecutionState) -> None:
+        """Keep nothing in memory about an execution."""
         self._states.pop(execution_id, None)
         self._deciding.forget(execution_id)
         for command in state.commands.values():
             self._fleet.release(command.worker_id, command.command_id)
             self._dispatcher.forget(command.command_id)
-        self._ended[execution_id] = None
-        while len(self._ended) > ENDED_MAX:
-            self._ended.popitem(last=False)
 
     # Deciding
 

@@ -27,6 +27,7 @@ from noetl_ray.hints.port import Hints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.results.redact import has_credentials, mask, mask_marked
 from noetl_ray.results.store import ResultStore
+from noetl_ray.shards.port import CheckpointStore
 from noetl_ray.wal.port import Log
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class ConductorPorts:
     clock: Clock
     env: Mapping[str, str]
     frame_defaults: Mapping[str, Any] = field(default_factory=dict)
+    checkpoints: CheckpointStore | None = None
+    """Where states are kept; None begins at the start of the log each time."""
 
 
 class Deciding:

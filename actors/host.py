@@ -194,7 +194,6 @@ class HostActor:
             self._spec.roles,
             host_name=self._spec.name,
             incarnation=self._incarnation,
-            shards=_shards(self._spec, self._settings),
         )
         return runtime
 
@@ -229,13 +228,6 @@ def _load(path: str) -> Callable[..., Any]:
     module, _, name = path.partition(":")
     loaded: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return loaded
-
-
-def _shards(spec: HostSpec, settings: Settings) -> tuple[int, ...]:
-    if "conductor" not in spec.roles:
-        return ()
-    runtime = settings.runtime
-    return tuple(range(spec.index, runtime.shard_count, runtime.conductors))
 
 
 def _log_to_stderr() -> None:

@@ -14,6 +14,10 @@ CANCEL = "noetl.hints.cancel"
 """Where workers hear that an execution was cancelled (P23)."""
 
 
+GONE = "noetl.hints.gone"
+"""Where everybody hears that a process is dead (P22)."""
+
+
 def heard_subject(worker_id: str) -> str:
     """Where a worker learns that it was heard."""
     return f"noetl.hints.heard.{token(worker_id)}"
@@ -59,8 +63,16 @@ class Nudge(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: int
 
 
+class Gone(msgspec.Struct, frozen=True, kw_only=True):
+    """A host's process is dead, by somebody who knows; a wrong word costs work, nothing else."""
+
+    host: str
+    incarnation: str
+
+
 encode = msgspec.json.encode
 decode_offer = msgspec.json.Decoder(Offer).decode
 decode_announcement = msgspec.json.Decoder(Announcement).decode
 decode_nudge = msgspec.json.Decoder(Nudge).decode
 decode_heard = msgspec.json.Decoder(Heard).decode
+decode_gone = msgspec.json.Decoder(Gone).decode

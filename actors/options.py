@@ -36,7 +36,7 @@ class HostSpec:
     """Name and number, such as ``hot/0``; unique within a namespace."""
     roles: tuple[str, ...]
     index: int
-    """Number of this host among the hosts of its leading role; conductor i owns shards i mod n."""
+    """Number of this host among the hosts of its leading role."""
 
     @property
     def actor_name(self) -> str:

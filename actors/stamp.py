@@ -51,6 +51,36 @@ def system_event(
     )
 
 
+def shard_event(
+    kind: EventType,
+    shard: int,
+    subject: str,
+    payload: dict[str, Any],
+    *,
+    event_id: int,
+    now_ms: int,
+    producer: str,
+    prev_event_id: int | None = None,
+) -> Event:
+    """An event about a shard: who owns it, or up to where it is kept."""
+    return seal(
+        Event(
+            event_id=event_id,
+            tenant_id=DEFAULT,
+            organization_id=DEFAULT,
+            execution_id=0,
+            stream_id=subject,
+            aggregate_id=f"shard/{shard}",
+            aggregate_type=AggregateType.SHARD,
+            event_type=kind,
+            event_time=iso_utc(now_ms),
+            producer=producer,
+            payload=payload,
+            prev_event_id=prev_event_id,
+        )
+    )
+
+
 def command_event(
     kind: EventType,
     payload: dict[str, Any],

@@ -87,7 +87,6 @@ class BareSet:
             HOT_ROLES,
             host_name="hot/0",
             incarnation=f"bench-{self.durability}",
-            shards=range(self._settings.runtime.shard_count),
         )
         stopping = asyncio.Event()
         running = asyncio.create_task(host.run(stopping))

@@ -32,6 +32,9 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "runtime.worker_lease_ms": (100, _MS_DAY),
     "runtime.announce_ms": (10, 60_000),
     "runtime.conductors": (1, 1_000),
+    "runtime.shard_lease_sec": (2, 86_400),
+    "runtime.shard_heartbeat_sec": (1, 3_600),
+    "runtime.checkpoint_interval_ms": (50, 3_600_000),
     "runtime.workers": (1, 1_000),
     "runtime.python_processes": (1, 1_024),
     "runtime.python_memory_mb": (0, 1 << 24),
@@ -161,6 +164,9 @@ def _check_relations(settings: Settings) -> None:
     if runtime.conductors > runtime.shard_count:
         reason = f"more conductors than the {runtime.shard_count} shards they share"
         refuse("runtime.conductors", runtime.conductors, reason)
+    if runtime.shard_heartbeat_sec * 2 > runtime.shard_lease_sec:
+        reason = "must be at most half of runtime.shard_lease_sec, or live conductors look dead"
+        refuse("runtime.shard_heartbeat_sec", runtime.shard_heartbeat_sec, reason)
     if runtime.announce_ms * 2 > runtime.worker_lease_ms:
         reason = "must be at most half of runtime.worker_lease_ms, or live workers look dead"
         refuse("runtime.announce_ms", runtime.announce_ms, reason)

@@ -29,6 +29,9 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
         "NOETL_ZONE": "runtime.zone",
         "NOETL_NODE_ID": "runtime.node_id",
         "NOETL_SHARD_COUNT": "runtime.shard_count",
+        "NOETL_SHARD_HEARTBEAT_SEC": "runtime.shard_heartbeat_sec",
+        "NOETL_SHARD_LEASE_SEC": "runtime.shard_lease_sec",
+        "NOETL_CHECKPOINT_INTERVAL_MS": "runtime.checkpoint_interval_ms",
         "NOETL_SIDE_EFFECT_BARRIER": "runtime.side_effect_barrier",
         "NOETL_PROJECTION_BATCH_SIZE": "projection_stores.batch_size",
         "NOETL_PROJECTION_BATCH_WINDOW_MS": "projection_stores.batch_window_ms",
@@ -54,15 +57,12 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
 
 WITHOUT_SETTING = frozenset(
     {
-        "NOETL_CHECKPOINT_INTERVAL_MS",
         "NOETL_DEFAULT_STORE_TIER",
         "NOETL_RESULT_MINT_AUTHORITATIVE",
         "NOETL_RESULT_TIER_DR",
         "NOETL_RESULT_TIER_GC",
         "NOETL_RESULT_URI_ACCEPT",
-        "NOETL_SHARD_HEARTBEAT_SEC",
         "NOETL_SHARD_ID",
-        "NOETL_SHARD_LEASE_SEC",
     }
 )
 """Names of CFG-2 to CFG-4 that nothing here reads; setting one stops the start."""

@@ -35,7 +35,12 @@ class RuntimeSettings:
     """How long a silent worker keeps its commands."""
     announce_ms: int = 1_000
     conductors: int = 1
-    """Conductor hosts; host i owns the shards with shard % conductors == i."""
+    """Conductor hosts; they share the shards by leases."""
+    shard_lease_sec: int = 30
+    """After how much silence a conductor has lost its shards, when nobody noticed its end."""
+    shard_heartbeat_sec: int = 10
+    checkpoint_interval_ms: int = 1_000
+    """How often what a shard's executions have come to is kept (P25)."""
     workers: int = 1
     python_processes: int = 2
     """Warm processes for user Python per worker."""

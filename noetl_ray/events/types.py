@@ -72,6 +72,9 @@ class EventType(StrEnum):
 
     CHECKPOINT_COMMITTED = "checkpoint.committed"
 
+    SHARD_CLAIMED = "shard.claimed"
+    SHARD_RELEASED = "shard.released"
+
     WORKER_JOINED = "worker.joined"
     WORKER_LEFT = "worker.left"
     WORKER_LOST = "worker.lost"
@@ -166,6 +169,9 @@ REQUIRED_PAYLOAD: dict[EventType, tuple[str, ...]] = {
     EventType.FRAME_ABANDONED: ("reason", "attempt", "retry_mode"),
     EventType.FRAME_COMMITTED: ("step", "visit", "slot", "row_count", "processed", "failed"),
     EventType.FRAME_FAILED: ("step", "visit", "slot", "error", "frame_policy"),
+    EventType.CHECKPOINT_COMMITTED: ("shard", "position"),
+    EventType.SHARD_CLAIMED: ("shard", "owner", "incarnation", "epoch", "lease_ms", "reason"),
+    EventType.SHARD_RELEASED: ("shard", "owner", "incarnation", "epoch", "reason"),
     EventType.WORKER_JOINED: ("worker_id", "incarnation", "slots"),
     EventType.WORKER_LEFT: ("worker_id", "incarnation"),
     EventType.WORKER_LOST: ("worker_id", "incarnation", "reason"),

@@ -215,6 +215,23 @@ async def p9_a_read_ends_at_what_is_there(log: PurgeableLog) -> None:
         assert count < 50, "the read runs after the writer"
 
 
+async def p9_the_ends_of_subjects_need_no_history(log: PurgeableLog) -> None:
+    """The last record of each subject under a filter, and the newest of several filters."""
+    assert await log.latest(ALL) == []
+    assert await log.end_of([ALL]) == 0
+    for number, subject in enumerate([A, SYSTEM, A, B, OTHER_SHARD, A], start=1):
+        await log.append(subject, sample_record(number), expected_version=None)
+    assert positions(await log.latest(ALL)) == [2, 4, 5, 6]
+    assert positions(await log.latest("noetl.events.0.>")) == [4, 6]
+    assert [item.record for item in await log.latest(A)] == [sample_record(6)]
+    assert await log.latest(C) == []
+    assert await log.end_of(["noetl.system.>", B]) == 4
+    assert await log.end_of([C, OTHER_SHARD]) == 5
+    await log.purge(B)
+    assert positions(await log.latest(ALL)) == [2, 5, 6]
+    assert await log.end_of([B]) == 0
+
+
 async def p9_a_subscription_gives_history_then_news(log: PurgeableLog) -> None:
     """Records come in order of position, once each, and wake a waiting reader."""
     for number in range(1, 6):
@@ -324,6 +341,7 @@ LOG_CHECKS: tuple[LogCheck, ...] = (
     p7_a_purged_subject_starts_again_at_version_0,
     p9_positions_are_those_of_the_whole_log,
     p9_a_read_ends_at_what_is_there,
+    p9_the_ends_of_subjects_need_no_history,
     p9_a_subscription_gives_history_then_news,
     p9_subscriptions_filter_and_stand_apart,
     p9_a_subscription_may_start_beyond_the_end,

@@ -7,6 +7,8 @@ a stream whose set-up would lose or hide records.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from noetl_ray.clock import Clock, SystemClock
@@ -16,6 +18,7 @@ from noetl_ray.wal.connection import Connection, connect
 from noetl_ray.wal.jetstream_api import Message, StreamApi
 from noetl_ray.wal.jetstream_consumer import OrderedConsumer
 from noetl_ray.wal.jetstream_mux import Mux
+from noetl_ray.wal.jetstream_read import last_of_each, read_messages
 from noetl_ray.wal.jetstream_stream import ensure_stream, events_config
 from noetl_ray.wal.own import OwnRecords
 from noetl_ray.wal.port import Recorded
@@ -27,8 +30,6 @@ if TYPE_CHECKING:
     from noetl_ray.config.settings import Durability
 
 SETTLE_S = 30.0
-READ_BATCH = 512
-READ_IDLE_S = 1.0
 
 _WINDOW_KEY = "event_store.duplicate_window_s"
 
@@ -135,30 +136,11 @@ class JetStreamLog:
 
     async def read(self, subject_filter: str, *, from_position: int = 1) -> AsyncIterator[Recorded]:
         """All records that match now, in order, then end."""
-        # Waiting for more than there is would scan to the end of the stream and stall writers (P9),
-        # so the end is fixed before the delivery starts.
-        end = await self._end_of(subject_filter)
-        from_position = max(1, from_position)
-        if end < from_position:
-            return
-        consumer = await OrderedConsumer.open(
-            self._connection, self._api, [subject_filter], from_position
-        )
-        try:
-            while True:
-                batch = await consumer.next_batch(READ_BATCH, READ_IDLE_S)
-                for message in batch:
-                    if message.position > end:
-                        return
-                    from_position = message.position + 1
-                    yield _decoded(message)
-                if not batch:
-                    # The record we wait for may have been purged meanwhile.
-                    end = min(end, await self._end_of(subject_filter))
-                if from_position > end:
-                    return
-        finally:
-            await consumer.close()
+        async with contextlib.aclosing(
+            read_messages(self._connection, self._api, subject_filter, from_position)
+        ) as messages:
+            async for message in messages:
+                yield _decoded(message)
 
     async def subscribe(
         self, subject_filters: Sequence[str], *, from_position: int = 1
@@ -168,6 +150,16 @@ class JetStreamLog:
             self._connection, self._api, subject_filters, from_position
         )
         return JetStreamSubscription(consumer, self._own)
+
+    async def latest(self, subject_filter: str) -> list[Recorded]:
+        """The last record of each subject that matches, in order of position."""
+        messages = await last_of_each(self._connection, self._api, subject_filter)
+        return [_decoded(message) for message in messages]
+
+    async def end_of(self, subject_filters: Sequence[str]) -> int:
+        """The position of the newest record under any of some filters, 0 when there is none."""
+        ends = await asyncio.gather(*(self._end_of(each) for each in subject_filters))
+        return max(ends, default=0)
 
     async def last_position(self) -> int:
         """The position of the newest record of the log, 0 when empty."""

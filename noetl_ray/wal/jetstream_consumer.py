@@ -41,7 +41,10 @@ class OrderedConsumer:
         api: StreamApi,
         filters: Sequence[str],
         from_position: int,
+        *,
+        only_last: bool = False,
     ) -> None:
+        self._only_last = only_last
         self._connection = connection
         self._api = api
         self._filters = reduce_filters(filters)
@@ -65,9 +68,11 @@ class OrderedConsumer:
         api: StreamApi,
         filters: Sequence[str],
         from_position: int,
+        *,
+        only_last: bool = False,
     ) -> OrderedConsumer:
         """Create the first consumer; errors of the request itself show up here."""
-        consumer = cls(connection, api, filters, from_position)
+        consumer = cls(connection, api, filters, from_position, only_last=only_last)
         try:
             await consumer._create()
         except BaseException:
@@ -157,8 +162,7 @@ class OrderedConsumer:
                     "config": {
                         "name": self._name,
                         "deliver_subject": inbox,
-                        "deliver_policy": "by_start_sequence",
-                        "opt_start_seq": self._next,
+                        **self._start(),
                         "ack_policy": "none",
                         "max_deliver": -1,
                         "replay_policy": "instant",
@@ -174,6 +178,11 @@ class OrderedConsumer:
             self._broken = True
             self._drop()
             raise
+
+    def _start(self) -> dict[str, object]:
+        if self._only_last and not self._delivered_any:
+            return {"deliver_policy": "last_per_subject"}
+        return {"deliver_policy": "by_start_sequence", "opt_start_seq": self._next}
 
     def _drop(self) -> None:
         """Let go of the current consumer; the server removes it when nobody listens, too."""

@@ -130,6 +130,26 @@ class MemoryLog:
         self._subscriptions.append(subscription)
         return subscription
 
+    async def latest(self, subject_filter: str) -> list[Recorded]:
+        """The last record of each subject that matches, in order of position."""
+        ends = sorted(
+            positions[-1]
+            for subject, positions in self._subjects.items()
+            if positions and matches(subject_filter, subject)
+        )
+        return [recorded for end in ends if (recorded := self._at(end)) is not None]
+
+    async def end_of(self, subject_filters: Sequence[str]) -> int:
+        """The position of the newest record under any of some filters, 0 when there is none."""
+        return max(
+            (
+                positions[-1]
+                for subject, positions in self._subjects.items()
+                if positions and any(matches(each, subject) for each in subject_filters)
+            ),
+            default=0,
+        )
+
     async def last_position(self) -> int:
         """The position of the newest record ever stored, 0 when there was none."""
         return len(self._records)

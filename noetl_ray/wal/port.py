@@ -123,6 +123,17 @@ class Log(Protocol):
         """
         ...
 
+    async def latest(self, subject_filter: str) -> list[Recorded]:
+        """The last record of each subject that matches, in order of position.
+
+        What only the end of many short subjects tells, such as who lives, needs no history.
+        """
+        ...
+
+    async def end_of(self, subject_filters: Sequence[str]) -> int:
+        """The position of the newest record under any of some filters, 0 when there is none."""
+        ...
+
     async def last_position(self) -> int:
         """The position of the newest record of the log, 0 when empty."""
         ...

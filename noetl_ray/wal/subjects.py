@@ -17,6 +17,8 @@ from noetl_ray.scope import Scope, scope_of
 
 EVENTS_ROOT = "noetl.events"
 SYSTEM_ROOT = "noetl.system"
+WORKERS_FILTER = f"{SYSTEM_ROOT}.worker.>"
+"""Where all workers come and go."""
 CONTROL = "control"
 INBOX = "inbox"
 SUBMIT = "submit"
@@ -97,6 +99,16 @@ def frame_subject(shard: int, scope: Scope, execution_id: int, frame_id: str) ->
 def worker_subject(worker_id: str) -> str:
     """Where a worker's incarnations come and go."""
     return f"{SYSTEM_ROOT}.worker.{token(worker_id)}"
+
+
+def shard_subject(shard: int) -> str:
+    """Who owned a shard, and when."""
+    return f"{SYSTEM_ROOT}.shard.{shard}"
+
+
+def checkpoint_subject(shard: int) -> str:
+    """Up to where a shard's states are kept (P25)."""
+    return f"{SYSTEM_ROOT}.checkpoint.{shard}"
 
 
 def catalog_subject(scope: Scope, path: str) -> str:

@@ -10,10 +10,9 @@ from typing import Any
 class Idle:
     """Roles that turn and do nothing; a gateway among them takes whatever is posted to it."""
 
-    def __init__(self, settings, roles, shards) -> None:
+    def __init__(self, settings, roles) -> None:
         self._settings = settings
         self.roles = tuple(roles)
-        self.shards = tuple(shards)
         self.gateway_url: str | None = None
         self.turns = 0
 
@@ -30,7 +29,7 @@ class Idle:
             server.close()
 
     def summary(self) -> dict[str, Any]:
-        return {"shards": list(self.shards), "turns": self.turns}
+        return {"turns": self.turns}
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
@@ -43,17 +42,17 @@ class Idle:
         writer.close()
 
 
-async def open_idle(settings, roles, *, host_name, incarnation, shards):
+async def open_idle(settings, roles, *, host_name, incarnation):
     """A host whose roles turn and do nothing."""
     assert settings.event_store.url, "hosts must be told where the log is"
     assert host_name
     assert incarnation
-    return Idle(settings, roles, shards)
+    return Idle(settings, roles)
 
 
-async def open_broken(settings, roles, *, host_name, incarnation, shards):
+async def open_broken(settings, roles, *, host_name, incarnation):
     """A host that cannot open its roles."""
     if "gateway" in roles:
         msg = "the moon is in the wrong quarter"
         raise RuntimeError(msg)
-    return Idle(settings, roles, shards)
+    return Idle(settings, roles)

@@ -61,7 +61,6 @@ def test_a_host_tells_where_its_log_is_and_what_its_roles_do(joined):
     name = "noetl/hot/0"
     assert Path(health(name)["log"]).is_file()
     summary = ray.get(ray.get_actor(name, namespace="noetl").summary.remote(), timeout=5)
-    assert summary["runtime"]["shards"] == list(range(16))
     assert summary["runtime"]["turns"] > 0
     assert summary["beat_age_s"] < 5
 

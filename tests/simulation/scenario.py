@@ -16,8 +16,9 @@ from noetl_ray.replay.surfaces import first_difference, rows_of_records, surface
 from noetl_ray.submit import Submission, submit_execution
 from noetl_ray.testing.simloop import SimLoop, run_simulated
 from tests.simulation.generate import random_playbook
-from tests.simulation.invariants import check_log, folded, objects_said, trace
-from tests.simulation.world import CALM, ROUGH, FaultPlan, World
+from tests.simulation.invariants import check_log, folded, objects_said, records, trace
+from tests.simulation.shards import check_checkpoints, check_epochs
+from tests.simulation.world import CALM, ROUGH, SHARDS, FaultPlan, World
 
 ROUGH_S = 25.0
 CALM_LIMIT_S = 600.0
@@ -41,7 +42,9 @@ def run_seed(seed: int) -> list[str]:
 async def _run(
     loop: SimLoop, books: list[str], faults: FaultPlan, *, crashes: bool
 ) -> dict[str, Any]:
-    world = World(loop, CALM, conductors=2 if crashes else 1)
+    # Half of the rough runs are without leases: the fence alone keeps two conductors apart (P3).
+    leases = not crashes or loop.rng.random() < 0.5
+    world = World(loop, CALM, conductors=2 if crashes else 1, leases=leases)
     world.start_all()
     await world.clock.sleep(0.5)
     ids: list[int] = []
@@ -62,6 +65,7 @@ async def _run(
     else:
         await world.clock.sleep(10.0)
         wrong += check_log(world.log)
+        wrong += check_shards(world)
         wrong += await _check_read_model(world, ids)
     states = folded(world.log)
     world.stop()
@@ -88,9 +92,16 @@ async def _torment(world: World) -> None:
     until = world.loop.time() + ROUGH_S
     while world.loop.time() < until:
         await world.clock.sleep(rng.expovariate(0.6))
+        world.violations += check_shards(world)
+        if rng.random() < 0.05:
+            # Derived stores may go at any moment (PRIN-2).
+            world.owners.wipe()
+            world.checkpoints.wipe()
         name = rng.choice(world.wanted)
         if name not in world.live:
             continue
+        if rng.random() < 0.05:
+            world.notice(name)
         if rng.random() < 0.25:
             process = world.processes[name]
             world.loop.freeze(process)
@@ -100,6 +111,13 @@ async def _torment(world: World) -> None:
             world.crash(name)
             await world.clock.sleep(rng.uniform(0.05, 4.0))
             world.start(name)
+
+
+def check_shards(world: World) -> list[str]:
+    """Checkpoints and leases, as they are now."""
+    return check_checkpoints(world.checkpoints, records(world.log), range(SHARDS)) + check_epochs(
+        records(world.log)
+    )
 
 
 async def _check_read_model(world: World, ids: list[int]) -> list[str]:

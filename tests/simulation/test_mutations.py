@@ -46,7 +46,7 @@ def chain(tool: str, ms: int) -> str:
 
 
 async def _run(loop: SimLoop, book: str, plan: FaultPlan, *, pauses: bool) -> list[str]:
-    world = World(loop, CALM, conductors=2)
+    world = World(loop, CALM, conductors=2, leases=False)
     world.start_all()
     await world.clock.sleep(0.5)
     ids = []

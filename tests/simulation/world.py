@@ -17,9 +17,11 @@ from actors.contexts import ContextStore
 from actors.deciding import ConductorPorts
 from actors.keeper import Keeper
 from actors.materializer import Materializer
+from actors.ownership import LeasedShards
 from actors.programs import Programs
 from actors.projector import Projector
 from actors.role import Role, run_role
+from actors.shard_owner import FixedShards
 from actors.worker import Worker
 from noetl_ray.credentials.memory import MemoryCredentials
 from noetl_ray.dsl.template import Templates
@@ -33,6 +35,7 @@ from noetl_ray.payloads.memory import MemoryObjects
 from noetl_ray.readmodel.memory import MemoryReadModel
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
+from noetl_ray.shards.memory import MemoryCheckpoints, MemoryOwners
 from noetl_ray.submit import SubmitPorts
 from noetl_ray.testing.simloop import SimClock, SimLoop
 from noetl_ray.tools.noop import NoopTool
@@ -46,6 +49,7 @@ from tests.simulation.queue import Queues, QueueTool
 
 SHARDS = 4
 LEASE_MS = 8_000
+SHARD_LEASE_S = 6.0
 TEMPLATES = Templates()
 
 
@@ -65,6 +69,8 @@ class FaultPlan:
     doubled_hint: float = 0.0
     late_hint: float = 0.0
     failing_store: float = 0.0
+    failing_shards: float = 0.0
+    """Chance of an outage, or a lost ack, of the table of owners and of the checkpoints."""
 
 
 CALM = FaultPlan()
@@ -77,6 +83,7 @@ ROUGH = FaultPlan(
     doubled_hint=0.1,
     late_hint=0.15,
     failing_store=0.05,
+    failing_shards=0.05,
 )
 
 
@@ -130,8 +137,22 @@ class _RoleHints:
 class World:
     """Ports, processes and what they did."""
 
-    def __init__(self, loop: SimLoop, faults: FaultPlan = CALM, *, conductors: int = 1) -> None:
+    def __init__(
+        self, loop: SimLoop, faults: FaultPlan = CALM, *, conductors: int = 1, leases: bool = True
+    ) -> None:
+        """Make the world.
+
+        Args:
+            loop: Time, and who is next.
+            faults: How unkind it is.
+            conductors: How many there are.
+            leases: Whether they share the shards; else each drives all of them, and the fence
+                alone keeps them apart (P3).
+        """
         self.loop = loop
+        self.leases = leases
+        self.checkpoints = MemoryCheckpoints(fault=self._checkpoint_fault)
+        self.owners = MemoryOwners(fault=self._owners_fault)
         self.faults = faults
         self.clock = SimClock(loop)
         self.log = MemoryLog(self.clock, faults=self)
@@ -200,6 +221,20 @@ class World:
             msg = "simulated"
             raise StoreUnavailableError(msg)
 
+    async def _checkpoint_fault(self, what: str) -> None:
+        await asyncio.sleep(0)
+        if self._chance(self.faults.slow_log):
+            await self.clock.sleep(self.loop.rng.uniform(0, 2))
+        if self._chance(self.faults.failing_shards):
+            msg = f"simulated {what}"
+            raise LogUnavailableError(msg)
+
+    async def _owners_fault(self, what: str) -> None:
+        await asyncio.sleep(0)
+        if self._chance(self.faults.failing_shards):
+            msg = f"simulated {what}"
+            raise StoreUnavailableError(msg)
+
     def _chance(self, probability: float) -> bool:
         return probability > 0 and self.loop.rng.random() < probability
 
@@ -223,6 +258,14 @@ class World:
         self.loop.kill(self.processes[name])
         self.queues.crashed(self.processes[name])
         self.live.pop(name, None)
+        if self.loop.rng.random() < 0.5:
+            self.notice(name)
+
+    def notice(self, name: str) -> None:
+        """Tell the conductors that a process is dead, as a supervisor does (P22); it may err."""
+        for role in list(self.live.values()):
+            if isinstance(role, Conductor) and isinstance(role._owner, LeasedShards):
+                role._owner.gone(name, self.processes[name])
 
     async def _host(self, name: str, process: str, role: Role) -> None:
         """A role that raises ends its process; its host starts it anew, as Ray would."""
@@ -250,21 +293,7 @@ class World:
         programs = Programs(self.objects, self.placement, TEMPLATES)
         contexts = ContextStore(self.objects, self.placement)
         if kind == "conductor":
-            ports = ConductorPorts(
-                log=self.log,
-                hints=hints,
-                programs=programs,
-                contexts=contexts,
-                results=self.results,
-                ids=self._ids(),
-                clock=self.clock,
-                env={},
-                frame_defaults={"collection_threshold": 10, "max_attempts": 500},
-            )
-            # Every conductor owns every shard: the fence alone must keep them apart (P3).
-            return Conductor(
-                ports, shards=range(SHARDS), producer=producer, near=Place(), lease_ms=LEASE_MS
-            )
+            return self._conductor(name, process, producer, hints, programs, contexts)
         if kind == "worker":
             registry = ToolRegistry()
             registry.register(NoopTool())
@@ -312,6 +341,53 @@ class World:
                 shard_count=SHARDS,
             )
         return Materializer(self.log, self.results, self.clock, shards=range(SHARDS))
+
+    def _conductor(
+        self,
+        name: str,
+        process: str,
+        producer: str,
+        hints: _RoleHints,
+        programs: Programs,
+        contexts: ContextStore,
+    ) -> Conductor:
+        ports = ConductorPorts(
+            log=self.log,
+            hints=hints,
+            programs=programs,
+            contexts=contexts,
+            results=self.results,
+            ids=self._ids(),
+            clock=self.clock,
+            env={},
+            frame_defaults={"collection_threshold": 10, "max_attempts": 500},
+            checkpoints=self.checkpoints,
+        )
+        return Conductor(
+            ports,
+            owner=self._owner(name, process, producer, ports.ids),
+            producer=producer,
+            near=Place(),
+            lease_ms=LEASE_MS,
+        )
+
+    def _owner(
+        self, name: str, process: str, producer: str, ids: SnowflakeIds
+    ) -> LeasedShards | FixedShards:
+        if not self.leases:
+            return FixedShards(range(SHARDS), process)
+        return LeasedShards(
+            self.owners,
+            self.log,
+            ids,
+            self.clock,
+            name=name,
+            incarnation=process,
+            producer=producer,
+            shard_count=SHARDS,
+            lease_s=SHARD_LEASE_S,
+            heartbeat_s=SHARD_LEASE_S / 3,
+        )
 
     # What happened outside
 

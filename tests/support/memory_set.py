@@ -17,6 +17,7 @@ from actors.materializer import Materializer
 from actors.programs import Programs
 from actors.projector import Projector
 from actors.role import Role, run_role
+from actors.shard_owner import FixedShards
 from actors.worker import Worker
 from noetl_ray.clock import Clock, SystemClock
 from noetl_ray.config.settings import Settings
@@ -94,7 +95,7 @@ class MemorySet:
                 clock=self.clock,
                 env=self._env,
             ),
-            shards=self._shards,
+            owner=FixedShards(self._shards),
             producer=f"{PRODUCER}/conductor/memory",
             near=Place(**place),
             lease_ms=self._lease_ms,

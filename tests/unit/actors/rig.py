@@ -12,8 +12,10 @@ from actors.conductor import Conductor
 from actors.contexts import ContextStore
 from actors.deciding import ConductorPorts
 from actors.keeper import Keeper
+from actors.ownership import LeasedShards
 from actors.programs import Programs
 from actors.role import Role
+from actors.shard_owner import FixedShards, ShardOwner
 from actors.worker import Worker
 from noetl_ray.credentials.memory import MemoryCredentials
 from noetl_ray.credentials.port import Credential
@@ -28,6 +30,7 @@ from noetl_ray.payloads.memory import MemoryObjects
 from noetl_ray.replay import replay
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
+from noetl_ray.shards.memory import MemoryCheckpoints, MemoryOwners
 from noetl_ray.submit import Submission, SubmitPorts, submit_execution
 from noetl_ray.testing.simloop import SimClock, SimLoop, run_simulated
 from noetl_ray.tools.artifact import ArtifactTool
@@ -129,6 +132,8 @@ class Rig:
         self.log = WatchedLog(self.clock, self)
         self.hints = MemoryHints(faults=self)
         self.objects = MemoryObjects()
+        self.checkpoints = MemoryCheckpoints()
+        self.owners = MemoryOwners()
         self.tasklog = MemoryTaskLog()
         self.credentials = MemoryCredentials()
         self.cell = Cell(shard_count=SHARDS)
@@ -182,7 +187,20 @@ class Rig:
     def contexts(self) -> ContextStore:
         return ContextStore(self.objects, self.cell)
 
-    def conductor(self, name: str = "c") -> Conductor:
+    def leases(self, name: str, incarnation: str = "i1", **more: Any) -> LeasedShards:
+        """An owner in the shared table: a lease of 6 s, a heartbeat each 2 s."""
+        given = {"table": self.owners, "shard_count": 8, "lease_s": 6.0, "heartbeat_s": 2.0}
+        return LeasedShards(
+            log=self.log,
+            ids=self.ids(),
+            clock=self.clock,
+            name=name,
+            incarnation=incarnation,
+            producer=PRODUCER,
+            **(given | more),
+        )
+
+    def conductor(self, name: str = "c", owner: ShardOwner | None = None) -> Conductor:
         ports = ConductorPorts(
             log=self.log,
             hints=ProcessHints(self, name),
@@ -192,9 +210,14 @@ class Rig:
             ids=self.ids(),
             clock=self.clock,
             env={},
+            checkpoints=self.checkpoints,
         )
         return Conductor(
-            ports, shards=range(SHARDS), producer=PRODUCER, near=Place(), lease_ms=LEASE_MS
+            ports,
+            owner=owner or FixedShards(range(SHARDS), name),
+            producer=PRODUCER,
+            near=Place(),
+            lease_ms=LEASE_MS,
         )
 
     def worker_ports(self, name: str = "w1") -> WorkerPorts:

@@ -98,7 +98,7 @@ async def test_p5_a_host_whose_id_generator_went_to_another_ends(rig: Rig) -> No
     assert closed
 
 
-async def build(rig: Rig, role: str, shards: tuple[int, ...] = (), **runtime_: Any) -> Any:
+async def build(rig: Rig, role: str, host: str = "hot/0", **runtime_: Any) -> Any:
     settings = Settings()
     settings = replace(settings, runtime=replace(settings.runtime, **runtime_))
     ports: Any = SimpleNamespace(
@@ -114,18 +114,31 @@ async def build(rig: Rig, role: str, shards: tuple[int, ...] = (), **runtime_: A
         ids=rig.ids(),
         clock=rig.clock,
         env={},
+        checkpoints=rig.checkpoints,
+        owners=rig.owners,
     )
     async with contextlib.AsyncExitStack() as stack:
-        return await _build(role, settings, ports, stack, "hot/0", "incarnation-1", shards)
+        return await _build(role, settings, ports, stack, host, "incarnation-1")
 
 
 @simulated
-async def test_a_conductor_owns_what_it_is_given_or_everything(rig: Rig) -> None:
-    everything = await build(rig, "conductor", shard_count=4)
-    assert isinstance(everything, Conductor)
-    assert everything.summary()["shards"] == [0, 1, 2, 3]
-    some = await build(rig, "conductor", (1, 3), shard_count=4)
-    assert some.summary()["shards"] == [1, 3]
+async def test_conductors_share_the_shards_by_leases(rig: Rig) -> None:
+    first = await build(rig, "conductor", shard_count=4, conductors=2)
+    assert isinstance(first, Conductor)
+    await first.start()
+    assert first.summary()["shards"] == [0, 1, 2, 3]
+    second = await build(rig, "conductor", "conductor/1", shard_count=4, conductors=2)
+    await second.start()
+    for _ in range(12):
+        await first.step()
+        await second.step()
+    assert (first.summary()["shards"], second.summary()["shards"]) == ([0, 1], [2, 3])
+    assert first.summary()["owner"]["owners"] == {"local/conductor/1": 2, "local/hot/0": 2}
+    await first.stop()
+    for _ in range(12):
+        await second.step()
+    assert second.summary()["shards"] == [0, 1, 2, 3]
+    await second.stop()
 
 
 @simulated

@@ -115,16 +115,6 @@ async def test_every_process_is_another_incarnation(opened):
 
 
 @pytest.mark.asyncio
-async def test_conductors_share_the_shards_and_others_have_none(opened):
-    for spec in (HOT, CONDUCTOR_1, VIEWS):
-        actor = host(spec, [])
-        await actor.open()
-        await actor.close(5)
-        await finished(actor)
-    assert [roles.kwargs["shards"] for roles in opened.roles] == [(0, 3, 6), (1, 4, 7), ()]
-
-
-@pytest.mark.asyncio
 async def test_with_a_gateway_it_runs_once_that_listens(opened):
     actor = host(VIEWS, [])
     health = await actor.open()

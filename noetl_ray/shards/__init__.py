@@ -1,0 +1,1 @@
+"""Who owns a shard of the log, and what its owner starts from."""
