@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 from actors.assembly_conductor import build_conductor
 from actors.barrier import BarrierBook
 from actors.cluster_ports import remote_python, spark_tasks
-from actors.command_run import WorkerIdentity, WorkerPorts
 from actors.contexts import ContextStore
-from actors.gateway import Gateway, open_gateway
+from actors.gateway import Gateway, open_gateway, submit_ports
 from actors.keeper import Keeper
 from actors.materializer import Materializer
 from actors.programs import Programs
@@ -26,6 +25,7 @@ from actors.projector import Projector
 from actors.role import Role, run_role
 from actors.tiers import open_tiers, tell_counts
 from actors.worker import Worker
+from actors.worker_ports import WorkerIdentity, WorkerPorts
 from noetl_ray.clock import SystemClock
 from noetl_ray.config.environ import environ, node_id
 from noetl_ray.credentials.crypto import Sealer, load_key
@@ -104,10 +104,7 @@ class HostRuntime:
     @property
     def gateway_url(self) -> str | None:
         """The address of the gateway, when it runs here and has started."""
-        for role in self._roles:
-            if isinstance(role, Gateway):
-                return role.url
-        return None
+        return next((role.url for role in self._roles if isinstance(role, Gateway)), None)
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run all roles until told to stop; the first failure ends them all."""
@@ -364,6 +361,7 @@ def _worker(
             ids=ports.ids,
             clock=ports.clock,
             env=ports.env,
+            submit=submit_ports(ports, producer),
             barriers=BarrierBook(on=runtime.side_effect_barrier),
         ),
         lease_ms=runtime.worker_lease_ms,

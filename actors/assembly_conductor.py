@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from actors.conductor import Conductor
 from actors.deciding import ConductorPorts
+from actors.gateway import submit_ports
 from actors.messages import GONE, decode_gone
 from actors.options import wanted_hosts
 from actors.ownership import LeasedShards
@@ -63,6 +64,7 @@ async def build_conductor(
             ids=ports.ids,
             clock=ports.clock,
             env=ports.env,
+            submit=submit_ports(ports, producer),
             frame_defaults=asdict(settings.frame_policy_defaults),
             checkpoints=ports.checkpoints,
         ),

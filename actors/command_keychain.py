@@ -11,7 +11,7 @@ from noetl_ray.tools.port import ToolContext
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from actors.command_run import WorkerPorts
+    from actors.worker_ports import WorkerPorts
     from noetl_ray.credentials.port import Credential
     from noetl_ray.dsl.model import Playbook
     from noetl_ray.events.envelope import Event

@@ -8,51 +8,44 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from actors.barrier import Barrier, BarrierBook
-from actors.collections import CollectionReader
+from actors.barrier import Barrier
+from actors.calls import Calls, answer_of
 from actors.command_keychain import command_keychain
 from actors.completion import completion, within_limits
-from actors.contexts import ContextStore
 from actors.holding import Holding
 from actors.logbook import Logbook
-from actors.programs import Programs
 from actors.task_records import TaskRecords
-from noetl_ray.clock import Clock, iso_utc
-from noetl_ray.credentials.port import Credential, CredentialStore
+from noetl_ray.clock import iso_utc
 from noetl_ray.dsl.pycode import code_reads
-from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.loops import iteration_names
 from noetl_ray.engine.names import Names, plain_names, whole_value
-from noetl_ray.errors import LogError, NoetlError, StoreError
+from noetl_ray.errors import LogError, NoetlError, StoreError, ToolError
 from noetl_ray.events.canonical import to_jsonable
 from noetl_ray.events.types import EventType
-from noetl_ray.hints.port import Hints
-from noetl_ray.ids import SnowflakeIds
 from noetl_ray.locator.result import ResultName, frame_coordinate, step_coordinate
 from noetl_ray.results.artifacts import Artifacts
 from noetl_ray.results.extracted import MASKED
 from noetl_ray.results.options import NO_OPTIONS, StorageOptions, storage_options
 from noetl_ray.results.redact import Redactor, is_secret_field, secret_values
-from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import scope_of
-from noetl_ray.tools.keychain import Keychain, KeychainCache
 from noetl_ray.tools.outcome import PipelineOutcome
 from noetl_ray.tools.pipeline import Adopt, Pipeline
-from noetl_ray.tools.port import ToolContext
-from noetl_ray.tools.registry import ToolRegistry
-from noetl_ray.wal.port import Log
-from noetl_ray.wal.tasklog import TaskLog
+from noetl_ray.tools.port import Parked, PlaybookCall, ToolContext, ToolResult
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Container, Mapping
+
     from actors.lease import WorkerLease
     from actors.messages import Offer
+    from actors.worker_ports import WorkerIdentity, WorkerPorts
+    from noetl_ray.credentials.port import Credential
     from noetl_ray.dsl.model import Task
     from noetl_ray.engine.inputs import Program
     from noetl_ray.results.ref import Status
+    from noetl_ray.tools.keychain import Keychain
     from noetl_ray.tools.locals import Progress
 
 _log = logging.getLogger(__name__)
@@ -64,42 +57,6 @@ SUCCESS, FAILURE = 1, 2
 """Versions of a command's result."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerIdentity:
-    """Who a worker is and where."""
-
-    worker_id: str
-    incarnation: str
-    producer: str
-    place: dict[str, str]
-    slots: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerPorts:
-    """What a worker works with."""
-
-    log: Log
-    hints: Hints
-    tasklog: TaskLog
-    results: ResultStore
-    programs: Programs
-    contexts: ContextStore
-    credentials: CredentialStore
-    registry: ToolRegistry
-    templates: Templates
-    ids: SnowflakeIds
-    clock: Clock
-    env: Mapping[str, str]
-    keychains: KeychainCache = field(default_factory=KeychainCache)
-    barriers: BarrierBook = field(default_factory=BarrierBook)
-    collections: CollectionReader = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Let all frames of the worker share what it read of collections."""
-        object.__setattr__(self, "collections", CollectionReader(self.contexts))
 
 
 class CommandRun:
@@ -130,6 +87,13 @@ class CommandRun:
         self._loop_names: dict[str, Any] = {}
         self._keychain: Keychain | None = None
         self._storage = NO_OPTIONS
+        self._answer: ToolResult | ToolError | None = None
+        self._calls = Calls(
+            ports.submit,
+            scope=self._scope,
+            depth=issued.payload.get("depth", 0),
+            redactor=self._redactor,
+        )
         self._artifacts = Artifacts(ports.results, self._scope, self._redactor)
         self._base: dict[str, Any] = {"step": self._step, "visit": self._visit}
         if self._iteration is not None:
@@ -159,6 +123,11 @@ class CommandRun:
             if self._offer.issued.command_id in self._nudged:
                 await asyncio.shield(self._cancelled())
             raise
+        except Parked as parked:
+            # The slot is free from here on; whoever gets the answer goes on from this record.
+            await self._records.park(parked)
+            await self._logbook.close()
+            return
         outcome = within_limits(outcome)
         value = self._redactor().value(to_jsonable(outcome.value))
         # A failure's body lies beside, so that whatever lies at version 1 was a success (SEB-5).
@@ -220,6 +189,7 @@ class CommandRun:
             record=self._records.write,
             progress=progress,
             adopt=self._adopt(len(step.tasks) == 1),
+            answer=self._answer,
         )
         return await pipeline.run()
 
@@ -262,6 +232,17 @@ class CommandRun:
         if not self._offer.recorded:
             return None
         event, progress = await self._records.read(self._offer.recorded)
+        if event.event_type is EventType.TASK_PARKED:
+            self._answer = await answer_of(
+                event.payload["wait"],
+                self._offer.answer,
+                log=self._p.log,
+                results=self._p.results,
+                contexts=self._p.contexts,
+                scope=self._scope,
+                learn=self._shown_secrets.update,
+            )
+            return progress
         if self._offer.attempt > 1:
             self._p.barriers.note("skipped", event.payload.get("kind", "task"))
         return progress
@@ -333,8 +314,12 @@ class CommandRun:
             scope=self._scope,
             still_ours=self._lease.ensure,
             conceal=self._secrets.add,
+            pin_playbook=None if self._offer.issued.stage_id else self._pin,
             names=shown,
         )
+
+    async def _pin(self, call: PlaybookCall) -> dict[str, Any]:
+        return await self._patiently(partial(self._calls.pin, call))
 
     async def _credential(self, name: str) -> Credential:
         entry = await self._keychain.credential(name) if self._keychain else None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from actors.checkpointer import Checkpointer
 from actors.deciding import ConductorPorts, Deciding
 from actors.dispatcher import Dispatcher, holds
+from actors.family import SAID_TO_FAMILY, Family
 from actors.fleet import Fleet
 from actors.messages import CANCEL, Nudge, encode
 from actors.shard_states import OwnedShards
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from actors.shard_owner import ShardOwner
     from noetl_ray.engine.inputs import Decision
     from noetl_ray.engine.state import ExecutionState
-    from noetl_ray.events.envelope import Record
+    from noetl_ray.events.envelope import Event, Record
     from placement.offer import Place
 
 _log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Conductor:
             lease_ms=lease_ms,
         )
         self._deciding = Deciding(ports, self._fleet, producer)
+        self._family = Family(ports.submit)
         self._checkpointer = self._new_checkpointer(checkpoint_ms)
         self._owned = OwnedShards(
             ports.log, self._checkpointer, absorb=self._absorb, restore=self._restore
@@ -88,6 +90,7 @@ class Conductor:
         self._decisions = 0
         self._refused = 0
         self._position = 0
+        self._replaying = True
 
     def _new_checkpointer(self, interval_ms: int) -> Checkpointer | None:
         ports = self._p
@@ -110,6 +113,7 @@ class Conductor:
         shards = await self._owner.start()
         self._leases = self._owner.generation
         await self._owned.start(shards)
+        self._replaying = False
         await self._take_up_open()
 
     async def step(self) -> None:
@@ -146,7 +150,9 @@ class Conductor:
             await self._owner.parted(list(self._owner.parting))
         gained = {shard: epoch for shard, epoch in leased.items() if shard not in self._owned}
         if gained:
+            self._replaying = True
             await self._owned.gain(gained)
+            self._replaying = False
             await self._take_up_open()
 
     async def _let_go(self, shards: list[int]) -> None:
@@ -182,6 +188,7 @@ class Conductor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._dispatcher.stop()
+        await self._family.stop()
         if self._checkpointer is not None:
             await self._keep(list(self._owned))
             await self._checkpointer.stop()
@@ -209,6 +216,7 @@ class Conductor:
         for state in list(self._states.values()):
             self._kick(state.execution_id)
             await self._dispatcher.look_after(state)
+        self._family.look_after(self._states.values())
 
     def state(self, execution_id: int) -> ExecutionState | None:
         """The live state of an open execution."""
@@ -234,7 +242,9 @@ class Conductor:
             return 0
         after = fold(before, recorded)
         if after is not before:
-            self._take(execution_id, after)
+            # What ended before this process began is its relatives' to find out.
+            end = None if self._replaying else recorded.record.events[-1]
+            self._take(execution_id, after, end)
         return execution_id
 
     def _restore(self, state: ExecutionState) -> None:
@@ -242,10 +252,12 @@ class Conductor:
         self._ended.pop(state.execution_id, None)
         self._hold(state.execution_id, state)
 
-    def _take(self, execution_id: int, state: ExecutionState) -> None:
+    def _take(self, execution_id: int, state: ExecutionState, end: Event | None) -> None:
         if self._checkpointer is not None:
             self._checkpointer.touch(state)
         self._hold(execution_id, state)
+        if state.terminal and end is not None:
+            self._family.ended(state, end)
 
     def _hold(self, execution_id: int, state: ExecutionState) -> None:
         before = self._states.get(execution_id)
@@ -347,7 +359,7 @@ class Conductor:
                 after = accepted(decision.state, recorded)
             else:
                 after = fold(current, recorded)
-            self._take(execution_id, after)
+            self._take(execution_id, after, record.events[-1])
             await self._dispatch(after, record)
 
     def _undo(self, execution_id: int, decision: Decision | None) -> None:
@@ -367,6 +379,11 @@ class Conductor:
                     await self._dispatcher.offer(state, command, event)
                 elif command is not None:
                     self._dispatcher.enqueue(state.execution_id, command.command_id, event)
+            elif event.event_type is EventType.COMMAND_RESUMED:
+                self._dispatcher.enqueue(state.execution_id, event.command_id or "")
+                self._dispatcher.serve()
             elif event.event_type is EventType.EXECUTION_CANCELLED:
                 nudge = Nudge(execution_id=state.execution_id)
                 await self._p.hints.send(CANCEL, encode(nudge))
+            if event.event_type in SAID_TO_FAMILY:
+                await self._family.decided(state, event)

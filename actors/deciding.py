@@ -28,6 +28,7 @@ from noetl_ray.ids import SnowflakeIds
 from noetl_ray.results.redact import has_credentials, mask, mask_marked
 from noetl_ray.results.store import ResultStore
 from noetl_ray.shards.port import CheckpointStore
+from noetl_ray.submit import SubmitPorts
 from noetl_ray.wal.port import Log
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ _MOVABLE = {
     EventType.COMMAND_ISSUED: "context",
     EventType.FRAME_DISPATCHED: "context",
     EventType.LOOP_STARTED: "items",
+    EventType.PLAYBOOK_COMPLETED: "returned",
 }
-_MOVED: dict[str, Any] = {"context": {}, "items": None}
+_MOVED: dict[str, Any] = {"context": {}, "items": None, "returned": {}}
 """What of an event may move out of the log, and what stands in its place."""
 
 
@@ -60,6 +62,7 @@ class ConductorPorts:
     ids: SnowflakeIds
     clock: Clock
     env: Mapping[str, str]
+    submit: SubmitPorts
     frame_defaults: Mapping[str, Any] = field(default_factory=dict)
     checkpoints: CheckpointStore | None = None
     """Where states are kept; None begins at the start of the log each time."""
@@ -177,7 +180,7 @@ class Deciding:
             key = _MOVABLE.get(event.event_type)
             if key is None:
                 continue
-            context = event.payload[key]
+            context = event.payload.get(key)
             if not context:
                 continue
             if key == "items":

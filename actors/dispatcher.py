@@ -103,7 +103,8 @@ class Dispatcher:
             if state is not None and state.status == "PAUSED":
                 # Nothing of it begins; the sweep after the pause brings it back.
                 state = None
-            if state is not None and command is not None and command.worker_id is None:
+            waits = command is not None and command.worker_id is None and not command.parked
+            if state is not None and waits:
                 claim = self._fleet.choose(command_id)
                 if claim is None:
                     return
@@ -141,6 +142,7 @@ class Dispatcher:
             lease_ms=self._lease_ms,
             sent_ms=self._clock.now_ms(),
             recorded=command.recorded,
+            answer=command.answer,
         )
         subject = offer_subject(state.shard, command.worker_id or "")
         await self._hints.send(subject, encode(offer))
@@ -287,6 +289,9 @@ class Dispatcher:
             return
         for command in list(state.commands.values()):
             if command.command_id in self._claiming or _returned(state, command):
+                continue
+            if command.parked:
+                # It waits for a child; nobody holds it until that has ended (P13).
                 continue
             if command.worker_id is None:
                 self.enqueue(state.execution_id, command.command_id)

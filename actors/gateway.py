@@ -85,6 +85,18 @@ class HostPorts(Protocol):
         ...
 
 
+def submit_ports(ports: HostPorts, producer: str) -> SubmitPorts:
+    """What appending requests needs, in the name of one role."""
+    return SubmitPorts(
+        log=ports.log,
+        objects=ports.objects,
+        placement=ports.placement,
+        mint=ports.ids.mint,
+        clock=ports.clock,
+        producer=producer,
+    )
+
+
 def open_gateway(
     settings: Settings,
     ports: HostPorts,
@@ -93,17 +105,9 @@ def open_gateway(
     states: States | None = None,
 ) -> Gateway:
     """A gateway over what its host has opened; ``states`` adds variables to statuses."""
-    submit = SubmitPorts(
-        log=ports.log,
-        objects=ports.objects,
-        placement=ports.placement,
-        mint=ports.ids.mint,
-        clock=ports.clock,
-        producer=producer,
-    )
     deps = GatewayDeps(
         settings=settings,
-        submit=submit,
+        submit=submit_ports(ports, producer),
         queries=queries,
         results=ports.results,
         credentials=ports.credentials,

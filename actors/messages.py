@@ -39,6 +39,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     sent_ms: int
     recorded: int = 0
     """Where the command's newest record of a task lies in the log; 0 when nothing is recorded."""
+    answer: int = 0
+    """Where what its parked task waited for lies; 0 when it waits for nothing (P13)."""
 
 
 class Announcement(msgspec.Struct, frozen=True, kw_only=True):

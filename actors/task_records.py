@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from noetl_ray.events.envelope import Event, PayloadRef
     from noetl_ray.results.store import ResultStore
     from noetl_ray.scope import Scope
+    from noetl_ray.tools.port import Parked
     from noetl_ray.wal.port import Log
 
 SCOPE_INLINE_MAX_BYTES = 32_000
@@ -75,6 +76,25 @@ class TaskRecords:
         self._learn = learn
         self._positions: dict[str, int] = {}
         """Where the newest value of each label is recorded."""
+
+    async def park(self, parked: Parked) -> None:
+        """Record that a task waits for something; nobody holds the command from then on.
+
+        Raises:
+            VersionConflictError: the command was taken away; whoever holds it waits itself.
+        """
+        progress = parked.progress
+        assert progress is not None
+        payload, reference = await self._said(progress)
+        said = failed_attempts(progress.failed_attempts, self._base, self._shown())
+        said.append(
+            (
+                EventType.TASK_PARKED,
+                payload | {"turn": progress.turns, "wait": parked.wait},
+                reference,
+            )
+        )
+        await self._holding.append(said)
 
     async def write(self, progress: Progress) -> None:
         """Record that a task with side effects has come to its end.

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from actors.collection_frame import CollectionFrameRun
-from actors.command_run import CommandRun, WorkerIdentity, WorkerPorts
+from actors.command_run import CommandRun
 from actors.frame_run import FrameRun
 from actors.holding import subject_of
 from actors.lease import LeaseLostError, WorkerLease
@@ -35,6 +35,8 @@ from noetl_ray.hints.port import ANNOUNCE, offer_subject
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from actors.worker_ports import WorkerIdentity, WorkerPorts
 
 _log = logging.getLogger(__name__)
 

@@ -11,20 +11,12 @@ from dataclasses import dataclass
 VERSIONS = ("noetl.io/v2", "noetl.io/v10")
 DOCUMENT_KINDS = ("Playbook", "Agent")
 KINDS: frozenset[str] = frozenset(
-    {
-        "artifact",
-        "duckdb",
-        "http",
-        "nats",
-        "noop",
-        "postgres",
-        "python",
-        "shell",
-        "spark",
-        "transfer",
-    }
+    {"artifact", "duckdb", "http", "nats", "noop", "playbook", "postgres", "python", "shell"}
+    | {"spark", "transfer"}
 )
 """The tool kinds of this version."""
+PLAYBOOK = "playbook"
+"""The kind that runs another playbook; the worker lets go while it runs."""
 WORKBOOK = "workbook"
 """The kind that stands for an item of the workbook; it never runs as such."""
 KEYCHAIN_KINDS = ("static", "bearer", "oauth2", "credential", "credential_ref", "env")
@@ -263,6 +255,10 @@ CONFIG: dict[str, tuple[str, ...]] = {
         "idempotency_header",
     ),
     "noop": ("result",),
+    "playbook": (
+        "path", "catalog_id", "version", "payload", "workload", "return_step", "return_result",
+        "result_step", "wait", "async", "poll_interval", "retry",
+    ),
     "shell": ("cmd", "cmds", "command", "commands", "env", "shell"),
     "duckdb": (
         "query", "command", "queries", "commands", "cmd", "cmds", "database", "db_path",

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.arcs import read_next
-from noetl_ray.dsl.language import names, refused
+from noetl_ray.dsl.language import PLAYBOOK, names, refused
 from noetl_ray.dsl.loops import read_loop
-from noetl_ray.dsl.model import Rule, Step
+from noetl_ray.dsl.model import Rule, Step, Task
 from noetl_ray.dsl.shape import Shape, place
 from noetl_ray.dsl.tasks import read_tasks, rule_parts
 
@@ -21,6 +21,8 @@ _TEMPLATED = (
     "vars",
 )  # fmt: skip
 _REFUSED = refused("step")
+_FRAMED = ("cursor", "fanout")
+"""Loops whose tasks always run in frames."""
 
 
 def read_step(shape: Shape, node: Node, path: str) -> Step | None:
@@ -40,6 +42,9 @@ def read_step(shape: Shape, node: Node, path: str) -> Step | None:
     if output:
         tasks = tuple(task if task.output else replace(task, output=output) for task in tasks)
     arcs, mode = read_next(shape, node, path)
+    loop = read_loop(shape, node, path)
+    if loop is not None and loop.mode in _FRAMED:
+        _check_no_calls(shape, tasks, loop.mode, path)
     step = Step(
         name=name or "",
         tasks=tasks,
@@ -52,10 +57,19 @@ def read_step(shape: Shape, node: Node, path: str) -> Step | None:
         admit=_admit(shape, spec, f"{path}.spec"),
         timeout=_timeout(node, spec),
         desc=shape.text(node.get("desc") or node.get("description")),
-        loop=read_loop(shape, node, path),
+        loop=loop,
         at=place(node),
     )
     return step if name is not None else None
+
+
+def _check_no_calls(shape: Shape, tasks: tuple[Task, ...], mode: str, path: str) -> None:
+    """A frame holds its worker to the end, which nobody may do while a child runs."""
+    for task in tasks:
+        if task.kind == PLAYBOOK:
+            message = f"the task '{task.label}' calls a playbook, which a {mode} loop cannot do"
+            hint = "get the items in one step and loop over them with `in` in the next"
+            shape.findings.error(task.at, f"{path}.tool", message, hint)
 
 
 def _name(shape: Shape, node: Node, path: str) -> str | None:

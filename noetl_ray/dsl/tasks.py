@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from noetl_ray.dsl.language import ACTIONS, BACKOFFS, CONFIG, WORKBOOK, refused
+from noetl_ray.dsl.language import ACTIONS, BACKOFFS, CONFIG, PLAYBOOK, WORKBOOK, refused
 from noetl_ray.dsl.model import Rule, Task
 from noetl_ray.dsl.objects import read_business_object
 from noetl_ray.dsl.resources import check_wish
-from noetl_ray.dsl.shape import NOT_YET, Shape, place
+from noetl_ray.dsl.shape import Shape, place
 from noetl_ray.dsl.tool_schemas import OUTSIDE_KINDS, PLUGIN_GROUP, missing_needs
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from noetl_ray.dsl.source import Node
 
 _BACK = ("previous", "prev")
-_LATER_KINDS = frozenset({"playbook"})
 _OWN_KEYS = frozenset(
     {"kind", "name", "input", "args", "spec", "set", "set_ctx", "set_iter", "output"}
     | {"eval", "side_effects", "desc", "description"}
@@ -140,7 +139,9 @@ def _task(shape: Shape, label: str, node: Node, path: str) -> Task:
 def _own(shape: Shape, label: str, kind: str, node: Node, path: str) -> Task:
     """The task as its own keys say."""
     spec = shape.mapping(node.get("spec"), f"{path}.spec")
-    shape.refuse(node, path, _REFUSED)
+    # The kind playbook knows an older `retry` of its own, which never did anything.
+    refusing = {k: v for k, v in _REFUSED.items() if kind != PLAYBOOK or k != "retry"}
+    shape.refuse(node, path, refusing)
     common = (*_OWN_KEYS, "auth", "timeout", "timeout_seconds")
     if kind in CONFIG or kind == WORKBOOK:
         shape.slips(node, path, (*common, *CONFIG.get(kind, ())), f"{kind} task")
@@ -260,15 +261,12 @@ def _kind(shape: Shape, node: Node, path: str) -> str:
         return ""
     if kind in shape.known_kinds or kind == WORKBOOK:
         return kind
-    if kind in _LATER_KINDS:
-        shape.findings.error(found, f"{path}.kind", f"the tool kind '{kind}' is {NOT_YET}")
-        return ""
     if kind in OUTSIDE_KINDS:
         hint = f"install a package with an entry point '{kind}' in the group '{PLUGIN_GROUP}'"
         message = f"the tool kind '{kind}' is not built in"
         shape.findings.error(found, f"{path}.kind", message, hint)
         return ""
-    hint = shape.findings.near(kind, (*sorted(shape.known_kinds), *sorted(_LATER_KINDS), WORKBOOK))
+    hint = shape.findings.near(kind, (*sorted(shape.known_kinds), WORKBOOK))
     message = f"unknown tool kind '{kind}'"
     shape.findings.error(found, f"{path}.kind", message, hint or _kinds_hint(shape.known_kinds))
     return ""

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl_ray.clock import iso_utc
+from noetl_ray.engine import ending
+from noetl_ray.engine.children import take_child_fact
 from noetl_ray.engine.context import command_context
 from noetl_ray.engine.envelope import Output, http_block, output_value
 from noetl_ray.engine.fold import apply_control, assign_variable, consume
+from noetl_ray.engine.fold_children import CHILD_FACTS
 from noetl_ray.engine.inputs import Decision, Inputs, Program, ResultNeededError
 from noetl_ray.engine.joins import startable
 from noetl_ray.engine.loops import iteration_of, result_bytes
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 EVENTS_PER_DECISION_SOFT_MAX = 128
 EVENTS_PER_DECISION_HARD_MAX = 240
+_ISSUES = frozenset({EventType.COMMAND_ISSUED, EventType.FRAME_DISPATCHED})
 RESOLVE_BYTES_MAX = 67_108_864
 """A result larger than this is not fetched to answer a condition."""
 
@@ -84,18 +88,13 @@ class _Deciding:
             self.emit(EventType.PLAYBOOK_INITIALIZED, {"playbook": fact.payload["playbook"]})
             self._enter(self.program.playbook.entry)
         elif kind is EventType.EXECUTION_CANCEL_REQUESTED:
-            self.emit(
-                EventType.EXECUTION_CANCELLED,
-                {
-                    "reason": self.draft.cancel_reason,
-                    "final_step": self.draft.final_step,
-                    "open_commands": sorted(self.draft.commands),
-                },
-            )
+            ending.cancel(self)
         elif kind is EventType.EXECUTION_PAUSE_REQUESTED:
             self.emit(EventType.EXECUTION_PAUSED, {"reason": fact.payload["reason"]})
         elif kind is EventType.EXECUTION_RESUME_REQUESTED:
             self.emit(EventType.EXECUTION_RESUMED, {})
+        elif kind in CHILD_FACTS:
+            take_child_fact(self, fact, position)
         elif kind in FRAME_TERMINAL or "index" in fact.payload:
             if fact.payload["step"] in self.draft.loops:
                 self._continue_loop(fact.payload["step"])
@@ -119,17 +118,7 @@ class _Deciding:
             self._enter(step)
         if draft.terminal or running_steps(draft) or (draft.held and draft.failed is None):
             return
-        end = {"final_step": draft.final_step, **self._final_result()}
-        if draft.failed is not None:
-            self.emit(EventType.PLAYBOOK_FAILED, end | {"error": draft.failed})
-        else:
-            handled = {"failures_handled": draft.failures_handled}
-            self.emit(EventType.PLAYBOOK_COMPLETED, end | handled)
-
-    def _final_result(self) -> dict[str, Any]:
-        """Where the result of the last step is, for the record that ends the execution."""
-        final = self.draft.steps.get(self.draft.final_step or "")
-        return {"result": _told(final.result)} if final is not None and final.result else {}
+        ending.end(self)
 
     def emit(
         self,
@@ -157,7 +146,7 @@ class _Deciding:
                 payload=payload,
                 causation_id=self._cause,
                 correlation_id=str(draft.execution_id),
-                idempotency_key=f"{command_id}/issued" if command_id else None,
+                idempotency_key=f"{command_id}/issued" if kind in _ISSUES else None,
                 prev_event_id=self._prev,
                 command_id=command_id,
                 stage_id=stage_id,
@@ -215,6 +204,8 @@ class _Deciding:
             "project_id": draft.project_id,
             "context": context,
         }
+        if draft.depth:
+            payload["depth"] = draft.depth
         if iteration is not None:
             # A dot cannot stand in for the dash: step `a` item 1-2 is not step `a-1` visit 2.
             command_id = f"{command_id}.{iteration['index']}"
@@ -329,7 +320,7 @@ class _Deciding:
         if values:
             payload["set"] = values
         if result is not None:
-            payload["result"] = _told(result)
+            payload["result"] = ending.told(result)
         warnings = self._routing.warnings()
         if warnings:
             payload["warnings"] = warnings
@@ -385,13 +376,3 @@ class _Deciding:
             locals_=locals_,
             now=lambda: self._time,
         )
-
-
-def _told(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result block without its content, which its own event has."""
-    return {
-        "status": result["status"],
-        "reference": result["reference"],
-        "parent_ref": result.get("parent_ref"),
-        "context": {},
-    }

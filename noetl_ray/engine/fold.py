@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 
 from noetl_ray.dsl.merge import seed_variables
+from noetl_ray.engine.fold_children import CHILD_FACTS, ask_child, child_ended, park, resume
 from noetl_ray.engine.fold_loops import (
     change_holder,
     close_stage,
@@ -49,6 +50,7 @@ CONSUMED_FACTS = frozenset(
         EventType.CALL_ERROR,
         EventType.FRAME_COMMITTED,
         EventType.FRAME_FAILED,
+        *CHILD_FACTS,
     }
 )
 """Facts that wait for a decision; what else happens to a command applies when it arrives."""
@@ -134,6 +136,10 @@ def apply_control(draft: ExecutionState, event: Event, position: int) -> None:
         draft.status = "PAUSED"
     elif kind is EventType.EXECUTION_RESUMED:
         draft.status = "RUNNING"
+    elif kind is EventType.CHILD_REQUESTED:
+        ask_child(draft, event)
+    elif kind is EventType.COMMAND_RESUMED:
+        resume(draft, event)
     elif kind is EventType.PLAYBOOK_COMPLETED:
         _end(draft, event, "COMPLETED")
     elif kind is EventType.PLAYBOOK_FAILED:
@@ -175,6 +181,8 @@ def _arrive(draft: ExecutionState, recorded: Recorded) -> None:
     for event in recorded.record.events:
         if event.event_type in CONSUMED_FACTS:
             facts.append(event)
+            if event.event_type is EventType.TASK_PARKED:
+                park(draft, event, recorded.position)
         elif event.event_type in (EventType.COMMAND_CLAIMED, EventType.COMMAND_RELEASED):
             _change_holder(draft, event)
         elif event.event_type in TASK_RECORDS:
@@ -204,13 +212,18 @@ def _apply_fact(draft: ExecutionState, event: Event, position: int) -> None:
         draft.ctx = seed_variables(draft.workload)
         draft.project_id = payload["project_id"]
         draft.parent_execution_id = payload.get("parent_execution_id")
+        draft.parent = payload.get("parent")
+        draft.depth = payload.get("depth", 0)
         draft.idempotency_key = event.idempotency_key
         if event.payload_ref is not None:
             draft.workload_ref = msgspec.to_builtins(event.payload_ref)
     elif event.event_type is EventType.EXECUTION_CANCEL_REQUESTED:
         if draft.cancel_reason is None:
             draft.cancel_reason = str(payload["reason"])
-    elif event.event_type not in TAKEN_WHEN_PAUSED:
+            draft.cancel_cascade = bool(payload.get("cascade", True))
+    elif event.event_type is EventType.CHILD_ENDED:
+        child_ended(draft, event)
+    elif event.event_type not in (EventType.TASK_PARKED, *TAKEN_WHEN_PAUSED):
         _returned(draft, event)
 
 

@@ -72,6 +72,23 @@ class CommandState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Whether it is a frame: it has a lease of its own and is tried again a few times only."""
     lease_until_ms: int = 0
     """When a frame counts as abandoned unless its holder says otherwise."""
+    parked: bool = False
+    """Its pipeline waits for something and nobody holds it; a decision lets it go on."""
+    answer: int = 0
+    """Where what its parked task waited for lies in the log, 0 when nothing came (P13)."""
+
+
+class ChildState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A sub-playbook that a parked command waits for; its id is this execution's decision (P13)."""
+
+    execution_id: int
+    command_id: str
+    event_id: int
+    """The event that decided it; what the child's request and end link to."""
+    asked: int
+    """Where the task that wants it is recorded: playbook, workload, what it is to give back."""
+    deadline_ms: int = 0
+    """When the parent stops waiting; 0 for never."""
 
 
 class LoopState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -141,14 +158,22 @@ class ExecutionState(msgspec.Struct, kw_only=True):
     commands: dict[str, CommandState] = {}
     held: dict[str, HeldToken] = {}
     loops: dict[str, LoopState] = {}
+    children: dict[str, ChildState] = {}
+    """Open sub-playbooks by execution id, as text: keys of JSON are."""
     pending: dict[int, tuple[Event, ...]] = {}
     failures_handled: int = 0
     failed: dict[str, Any] | None = None
     """The first failure no arc took; nothing new starts after it."""
     cancel_reason: str | None = None
+    cancel_cascade: bool = True
+    """Whether a cancel goes on to sub-playbooks."""
     final_step: str | None = None
     error: dict[str, Any] | None = None
     parent_execution_id: int | None = None
+    parent: dict[str, Any] | None = None
+    """Of a sub-playbook: the parent's command and event, and which step's result it waits for."""
+    depth: int = 0
+    """How many executions stand above this one."""
     idempotency_key: str | None = None
     root_event_id: int = 0
     control_version: int = 0
@@ -178,6 +203,7 @@ class ExecutionState(msgspec.Struct, kw_only=True):
         copy.commands = dict(self.commands)
         copy.held = dict(self.held)
         copy.loops = dict(self.loops)
+        copy.children = dict(self.children)
         copy.pending = dict(self.pending)
         return copy
 

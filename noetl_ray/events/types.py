@@ -33,6 +33,7 @@ class EventType(StrEnum):
     COMMAND_CLAIMED = "command.claimed"
     COMMAND_STARTED = "command.started"
     COMMAND_RELEASED = "command.released"
+    COMMAND_RESUMED = "command.resumed"
     COMMAND_COMPLETED = "command.completed"
     COMMAND_FAILED = "command.failed"
     COMMAND_CANCELLED = "command.cancelled"
@@ -43,6 +44,10 @@ class EventType(StrEnum):
     TASK_ATTEMPT_FAILED = "task.attempt.failed"
     TASK_DONE = "task.done"
     TASK_FAILED = "task.failed"
+    TASK_PARKED = "task.parked"
+
+    CHILD_REQUESTED = "child.requested"
+    CHILD_ENDED = "child.ended"
 
     LOOP_STARTED = "loop.started"
     LOOP_ITEM = "loop.item"
@@ -117,7 +122,7 @@ COMMAND_TERMINAL = frozenset(
 )
 """Exactly one of these ends a command."""
 
-TASK_RECORDS = frozenset({EventType.TASK_DONE, EventType.TASK_FAILED})
+TASK_RECORDS = frozenset({EventType.TASK_DONE, EventType.TASK_FAILED, EventType.TASK_PARKED})
 """Where a pipeline stands, on its command's subject; a later holder goes on from there (P18)."""
 
 FRAME_TERMINAL = frozenset({EventType.FRAME_COMMITTED, EventType.FRAME_FAILED})
@@ -156,6 +161,10 @@ REQUIRED_PAYLOAD: dict[EventType, tuple[str, ...]] = {
     EventType.COMMAND_FAILED: ("error",),
     EventType.TASK_DONE: ("step", "visit", "task", "next"),
     EventType.TASK_FAILED: ("step", "visit", "task", "next", "error"),
+    EventType.TASK_PARKED: ("step", "visit", "task", "next", "wait"),
+    EventType.COMMAND_RESUMED: ("step", "visit", "answer"),
+    EventType.CHILD_REQUESTED: ("step", "visit", "child_execution_id", "playbook", "asked"),
+    EventType.CHILD_ENDED: ("child_execution_id", "command_id", "status"),
     EventType.BUSINESS_OBJECT_RECORDED: ("type", "id"),
     EventType.EXTERNAL_RECEIVED: ("name", "data"),
     EventType.BATCH_ACCEPTED: ("batch_id", "count"),
@@ -191,6 +200,9 @@ NEEDS_COMMAND_ID = frozenset(
         EventType.CALL_ERROR,
         EventType.TASK_DONE,
         EventType.TASK_FAILED,
+        EventType.TASK_PARKED,
+        EventType.COMMAND_RESUMED,
+        EventType.CHILD_REQUESTED,
     }
 )
 """Events that are lost without the command they speak of (ENV-13)."""
@@ -223,6 +235,7 @@ NEEDS_IDEMPOTENCY_KEY = frozenset(
         EventType.CALL_ERROR,
         EventType.BUSINESS_OBJECT_RECORDED,
         EventType.EXTERNAL_RECEIVED,
+        EventType.CHILD_ENDED,
         EventType.BATCH_ACCEPTED,
         EventType.BATCH_COMPLETED,
         EventType.FRAME_DISPATCHED,

@@ -15,6 +15,8 @@ from noetl_ray.submit.control import cancel_execution, pause_execution, resume_e
 from noetl_ray.submit.execution import (
     Submission,
     Submitted,
+    choose_playbook,
+    kept_workload,
     rerun_execution,
     submit_execution,
     submit_many,
@@ -28,7 +30,9 @@ __all__ = [
     "SubmitPorts",
     "Submitted",
     "cancel_execution",
+    "choose_playbook",
     "find_playbook",
+    "kept_workload",
     "load_playbook",
     "pause_execution",
     "playbook_text",

@@ -23,6 +23,7 @@ async def cancel_execution(
     *,
     project_id: str = "default",
     idempotency_key: str | None = None,
+    cascade: bool = True,
 ) -> int:
     """Leave a cancel in the execution's inbox; it takes effect when a decision consumes it.
 
@@ -34,13 +35,16 @@ async def cancel_execution(
         project_id: The execution's project, which its shard depends on.
         idempotency_key: The key it was submitted with, when it was: a request not yet decided on
             lies on a subject only the key names.
+        cascade: Whether executions it started are to stop too.
 
     Raises:
         NotFoundError: there is no such execution.
         ConflictError: it has ended.
     """
     known = (project_id, idempotency_key)
-    said = {"reason": reason[:REASON_CHARS_MAX]}
+    said: dict[str, Any] = {"reason": reason[:REASON_CHARS_MAX]}
+    if not cascade:
+        said["cascade"] = False
     kind = EventType.EXECUTION_CANCEL_REQUESTED
     return await _ask(ports, scope, execution_id, known, kind, said)
 

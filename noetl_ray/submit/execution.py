@@ -87,26 +87,21 @@ async def submit_execution(
         UsageError: what is asked contradicts itself.
     """
     _check(asked)
-    return await _submit(ports, scope, project_id, asked, await _choose(ports, scope, asked))
+    return await _submit(
+        ports, scope, project_id, asked, await choose_playbook(ports, scope, asked)
+    )
 
 
 async def _submit(
     ports: SubmitPorts, scope: Scope, project_id: str, asked: Submission, entry: CatalogEntry
 ) -> Submitted:
-    given = _canonical(asked.workload)
-    workload, data = asked.workload, given
+    workload = asked.workload
     if not asked.merged:
         playbook = await load_playbook(ports, scope, entry.digest)
         workload = merge_workload(playbook.workload, asked.workload)
-        data = _canonical(workload)
-    reference: PayloadRef | None = None
+    workload, reference = await kept_workload(ports, scope, workload)
     meta: dict[str, Any] = {"workload_digest": digest(asked.workload)}
-    large = len(data) > WORKLOAD_INLINE_BYTES_MAX
-    if large or has_credentials(workload):
-        # Secrets someone put here instead of a credential stay out of the log too (SEC-1).
-        objects = ports.objects.for_secrets()
-        reference = await put_payload(objects, ports.placement, scope, data, MEDIA_WORKLOAD)
-        workload = {} if large else mask(workload)
+    if reference is not None:
         meta["workload_externalized"] = True
     execution_id, subject = _place(ports, scope, project_id, asked.idempotency_key)
     record = ports.record(
@@ -140,6 +135,24 @@ async def _submit(
     )
 
 
+async def kept_workload(
+    ports: SubmitPorts, scope: Scope, workload: dict[str, Any]
+) -> tuple[dict[str, Any], PayloadRef | None]:
+    """A merged workload as a request holds it, and where the whole of it lies if not there.
+
+    Raises:
+        UsageError: it has no JSON form.
+    """
+    data = _canonical(workload)
+    large = len(data) > WORKLOAD_INLINE_BYTES_MAX
+    if not large and not has_credentials(workload):
+        return workload, None
+    # Secrets someone put here instead of a credential stay out of the log too (SEC-1).
+    objects = ports.objects.for_secrets()
+    reference = await put_payload(objects, ports.placement, scope, data, MEDIA_WORKLOAD)
+    return {} if large else mask(workload), reference
+
+
 async def submit_many(
     ports: SubmitPorts, scope: Scope, project_id: str, asked: Sequence[Submission]
 ) -> list[Submitted | NoetlError]:
@@ -157,7 +170,7 @@ async def submit_many(
                 _check(item)
                 named = (item.path, item.version, item.digest, item.source)
                 if named not in choices:
-                    choices[named] = asyncio.create_task(_choose(ports, scope, item))
+                    choices[named] = asyncio.create_task(choose_playbook(ports, scope, item))
                 return await _submit(ports, scope, project_id, item, await choices[named])
             except NoetlError as error:
                 return error
@@ -238,7 +251,12 @@ def _check(asked: Submission) -> None:
         raise UsageError(msg)
 
 
-async def _choose(ports: SubmitPorts, scope: Scope, asked: Submission) -> CatalogEntry:
+async def choose_playbook(ports: SubmitPorts, scope: Scope, asked: Submission) -> CatalogEntry:
+    """The registered version a submission means; a text is registered first.
+
+    Raises:
+        NotFoundError: there is none.
+    """
     if asked.source is not None:
         return await register_playbook(ports, scope, asked.source)
     path = asked.path

@@ -21,6 +21,7 @@ SIDE_EFFECTS = MappingProxyType(
         "http": True,
         "nats": True,
         "noop": False,
+        "playbook": True,
         "postgres": True,
         "python": True,
         "shell": True,

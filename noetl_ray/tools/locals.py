@@ -205,6 +205,7 @@ class Locals:
     def progress(
         self,
         *,
+        task: str | None = None,
         index: int,
         attempt: int,
         runs: int,
@@ -232,7 +233,7 @@ class Locals:
         }
         changed, self._changed = frozenset(self._changed), set()
         return Progress(
-            task=self._output_task,
+            task=task or self._output_task,
             ok=output is None or not output["error"],
             index=index,
             attempt=attempt,

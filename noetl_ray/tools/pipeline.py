@@ -19,7 +19,7 @@ from noetl_ray.tools.keychain import Prepare, was_refused
 from noetl_ray.tools.limits import after_retry_after
 from noetl_ray.tools.locals import Locals, Progress
 from noetl_ray.tools.outcome import FailedAttempt, PipelineOutcome, error_of, tool_error
-from noetl_ray.tools.port import ToolContext, ToolResult
+from noetl_ray.tools.port import Parked, ToolContext, ToolResult
 from noetl_ray.tools.shell_words import fill_commands
 
 if TYPE_CHECKING:
@@ -74,8 +74,10 @@ class Pipeline:
         progress: Progress | None = None,
         meter: TaskMeter | None = None,
         adopt: Adopt | None = None,
+        answer: ToolResult | ToolError | None = None,
     ) -> None:
         self._adopt = adopt
+        self._answer = answer
         self._step = step
         self._registry = registry
         self._templates = templates
@@ -98,7 +100,11 @@ class Pipeline:
             self._turns = progress.turns
 
     async def run(self) -> PipelineOutcome:
-        """Run to the end, a break or a failure."""
+        """Run to the end, a break or a failure.
+
+        Raises:
+            Parked: a task waits for something; its progress says where to go on with the answer.
+        """
         tasks = self._step.tasks
         while self._index < len(tasks):
             if self._runs >= TASK_RUNS_MAX:
@@ -150,8 +156,9 @@ class Pipeline:
             # There is no such tool, so nothing has happened.
             return False
 
-    def _progress(self) -> Progress:
+    def _progress(self, task: str | None = None) -> Progress:
         made = self._locals.progress(
+            task=task,
             index=self._index,
             attempt=self._attempt,
             runs=self._runs,
@@ -200,8 +207,13 @@ class Pipeline:
             config, timeout = self._render(task, locals_, names)
             context = await self._context_for(task, self._attempt, self._turns, timeout, names)
             acting = self._clock.monotonic()
-            result = await self._adopted(task) or await tool.run(config, context)
+            result = self._answered() or await self._adopted(task)
+            result = result or await tool.run(config, context)
             data, meta, ref = result.data, result.meta, result.ref
+        except Parked as parked:
+            self._runs -= 1
+            parked.progress = self._progress(task.label)
+            raise
         except ToolError as failure:
             data = failure.data
             error = tool_error(failure, task.label)
@@ -240,6 +252,16 @@ class Pipeline:
         self._locals.note(task, output)
         self._locals.apply_set(task, task.set, output, by_task=True)
         return output
+
+    def _answered(self) -> ToolResult | None:
+        """What the task that parked waited for, when its pipeline goes on with it."""
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return None
+        self._adopt = None
+        if isinstance(answer, ToolError):
+            raise answer
+        return answer
 
     async def _adopted(self, task: Task) -> ToolResult | None:
         """What an earlier holder's run gave, for the one task of this run that may have had one.

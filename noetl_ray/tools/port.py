@@ -9,14 +9,43 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from noetl_ray.credentials.port import Credential
 from noetl_ray.scope import Scope
 
+if TYPE_CHECKING:
+    from noetl_ray.tools.locals import Progress
+
 
 async def _nothing() -> None:
     """There is nobody to ask."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaybookCall:
+    """What a task asks for; ``path`` or ``digest`` names the playbook."""
+
+    path: str | None
+    digest: str | None
+    version: int | None
+    workload: dict[str, Any]
+    return_step: str | None = None
+    return_result: bool = False
+    waits: bool = True
+    timeout_s: float | None = None
+
+
+class Parked(Exception):
+    """Not an error: the task waits for something, and its pipeline with it, on nobody's slot.
+
+    Raised by a tool; ``wait`` says for what and has a JSON form. The pipeline adds where it stands.
+    """
+
+    def __init__(self, wait: dict[str, Any]) -> None:
+        super().__init__(wait)
+        self.wait = wait
+        self.progress: Progress | None = None
 
 
 class Spool(Protocol):
@@ -82,6 +111,8 @@ class ToolContext:
     """Awaited before acting on the world after a wait; raises LogError when the command is lost."""
     scope: Scope | None = None
     """Whose task it is; None where there is no scope, as in tests of a tool by itself."""
+    pin_playbook: Callable[[PlaybookCall], Awaitable[dict[str, Any]]] | None = None
+    """What to wait for when another playbook is called; None where nobody may wait."""
     conceal: Callable[[str], None] = lambda _text: None
     """Keep a text the tool made from a secret out of results, errors and prints."""
 

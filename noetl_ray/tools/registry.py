@@ -134,6 +134,7 @@ def default_registry(
     from noetl_ray.tools.http import HttpTool
     from noetl_ray.tools.nats_tool import NatsTool
     from noetl_ray.tools.noop import NoopTool
+    from noetl_ray.tools.playbook import PlaybookTool
     from noetl_ray.tools.postgres import PostgresTool
     from noetl_ray.tools.python import PythonTool
     from noetl_ray.tools.shell import ShellTool
@@ -141,6 +142,7 @@ def default_registry(
     registry = ToolRegistry()
     registry.register(NoopTool())
     registry.register(ArtifactTool())
+    registry.register(PlaybookTool())
     registry.register(
         PythonTool(
             processes=python_processes,

@@ -70,7 +70,7 @@ class CancelRequest(msgspec.Struct, kw_only=True):
     """Body of a cancel."""
 
     reason: str = "cancelled by request"
-    cascade: bool = False
+    cascade: bool = True
 
 
 class PauseRequest(msgspec.Struct, kw_only=True):

@@ -79,7 +79,9 @@ async def cancel(execution_id: str, request: Request, caller: Asking) -> Respons
     number = execution_id_of(execution_id)
     body = await read_body(request, CancelRequest)
     known = await known_of(caller, number)
-    await cancel_execution(caller.deps.submit, caller.scope, number, body.reason, **known)
+    await cancel_execution(
+        caller.deps.submit, caller.scope, number, body.reason, cascade=body.cascade, **known
+    )
     return json_response({"execution_id": execution_id, "status": "cancel_requested"}, status=202)
 
 

@@ -10,18 +10,28 @@ from typing import Any
 
 import yaml
 
+CHILDREN = ("child0", "child1")
+"""Paths of playbooks that others call; the second may call the first."""
 
-def random_playbook(rng: random.Random) -> str:
-    """A playbook of 3 to 9 steps: branches, joins, a cycle, failures retried, handled or fatal."""
-    count = rng.randint(3, 9)
+
+def random_playbook(
+    rng: random.Random, *, name: str | None = None, calls: tuple[str, ...] = (), steps_max: int = 9
+) -> str:
+    """A playbook of 3 to 9 steps: branches, joins, a cycle, failures retried, handled or fatal.
+
+    With ``calls`` some of its tasks run the playbooks of these paths.
+    """
+    count = rng.randint(min(3, steps_max), steps_max)
     names = [f"s{i}" for i in range(count)]
     steps = [_step(rng, names, index) for index in range(count)]
+    if calls:
+        _add_calls(rng, steps, calls)
     if rng.random() < 0.4:
         _add_cycle(rng, steps, names)
     document = {
         "apiVersion": "noetl.io/v2",
         "kind": "Playbook",
-        "metadata": {"name": f"random{rng.randint(0, 10**9)}"},
+        "metadata": {"name": name or f"random{rng.randint(0, 10**9)}"},
         "workload": {"limit": rng.randint(1, 3), "label": "x"},
         "workflow": steps,
     }
@@ -219,6 +229,46 @@ def _next(rng: random.Random, name: str, later: list[str]) -> dict[str, Any]:
             arc["set"] = {f"ctx.via_{name}_{target}": "{{ workload.label }}"}
         arcs.append(arc)
     return {"spec": {"mode": mode}, "arcs": arcs}
+
+
+def random_children(rng: random.Random) -> list[str]:
+    """Playbooks to be called; they fail now and then, and so do the tasks that call them."""
+    first, second = CHILDREN
+    return [
+        random_playbook(rng, name=first, steps_max=3),
+        random_playbook(rng, name=second, calls=(first,), steps_max=3),
+    ]
+
+
+def _add_calls(rng: random.Random, steps: list[dict[str, Any]], paths: tuple[str, ...]) -> None:
+    """Make some tasks call playbooks: alone, in a pipeline, or once per item of a loop."""
+    for step in steps:
+        mode = step.get("loop", {}).get("spec", {}).get("mode")
+        if "tool" not in step or mode in ("cursor", "fanout") or rng.random() > 0.2:
+            continue
+        if isinstance(step["tool"], list):
+            index = rng.randrange(len(step["tool"]))
+            step["tool"][index] = {"name": step["tool"][index]["name"], **_call(rng, paths)}
+        else:
+            step["tool"] = _call(rng, paths)
+
+
+def _call(rng: random.Random, paths: tuple[str, ...]) -> dict[str, Any]:
+    tool: dict[str, Any] = {"kind": "playbook", "path": rng.choice(paths)}
+    chance = rng.random()
+    if chance < 0.3:
+        tool["return_step"] = rng.choice(["s0", "s1", "end"])
+    if chance < 0.15:
+        tool["return_result"] = True
+    if 0.3 < chance < 0.45:
+        tool["wait"] = False
+    if rng.random() < 0.4:
+        tool["input"] = {"limit": rng.randint(1, 2), "pad": "p" * rng.choice([1, 70_000])}
+    if rng.random() < 0.3:
+        when = "{{ output.status == 'error' }}"
+        then = rng.choice([{"do": "continue"}, {"do": "retry", "attempts": 2, "delay": 0.5}])
+        tool["spec"] = {"policy": {"rules": [{"when": when, "then": then}]}}
+    return tool
 
 
 def _add_cycle(rng: random.Random, steps: list[dict[str, Any]], names: list[str]) -> None:

@@ -6,6 +6,7 @@ And the invariants.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from noetl_ray.engine.state import ExecutionState
@@ -13,9 +14,9 @@ from noetl_ray.readmodel.objects import newest_objects
 from noetl_ray.readmodel.records import BusinessObjectRow
 from noetl_ray.replay.reading import read_execution
 from noetl_ray.replay.surfaces import first_difference, rows_of_records, surfaces_of
-from noetl_ray.submit import Submission, submit_execution
+from noetl_ray.submit import Submission, register_playbook, submit_execution
 from noetl_ray.testing.simloop import SimLoop, run_simulated
-from tests.simulation.generate import random_playbook
+from tests.simulation.generate import CHILDREN, random_children, random_playbook
 from tests.simulation.invariants import check_log, folded, objects_said, records, trace
 from tests.simulation.shards import check_checkpoints, check_epochs
 from tests.simulation.world import CALM, ROUGH, SHARDS, FaultPlan, World
@@ -28,8 +29,12 @@ def run_seed(seed: int) -> list[str]:
     """Everything that went wrong under a seed; empty when all held."""
     rng = random.Random(seed)
     books = [random_playbook(rng) for _ in range(rng.randint(1, 3))]
-    calm = run_simulated(seed, lambda loop: _run(loop, books, CALM, crashes=False))
-    rough = run_simulated(seed, lambda loop: _run(loop, books, ROUGH, crashes=True))
+    children: list[str] = []
+    if rng.random() < 0.35:
+        children = random_children(rng)
+        books[0] = random_playbook(rng, calls=CHILDREN)
+    calm = run_simulated(seed, lambda loop: _run(loop, books, CALM, False, children))
+    rough = run_simulated(seed, lambda loop: _run(loop, books, ROUGH, True, children))
     wrong = [f"calm: {w}" for w in calm["wrong"]] + [f"rough: {w}" for w in rough["wrong"]]
     for index, (one, two) in enumerate(zip(calm["traces"], rough["traces"], strict=False)):
         if one["status"] == "COMPLETED" and one != two:
@@ -40,13 +45,19 @@ def run_seed(seed: int) -> list[str]:
 
 
 async def _run(
-    loop: SimLoop, books: list[str], faults: FaultPlan, *, crashes: bool
+    loop: SimLoop,
+    books: list[str],
+    faults: FaultPlan,
+    crashes: bool,
+    children: Sequence[str] = (),
 ) -> dict[str, Any]:
     # Half of the rough runs are without leases: the fence alone keeps two conductors apart (P3).
     leases = not crashes or loop.rng.random() < 0.5
     world = World(loop, CALM, conductors=2 if crashes else 1, leases=leases)
     world.start_all()
     await world.clock.sleep(0.5)
+    for child in children:
+        await register_playbook(world.submit_ports, world.scope, child)
     ids: list[int] = []
     for book in books:
         done = await submit_execution(
@@ -66,24 +77,27 @@ async def _run(
         await world.clock.sleep(10.0)
         wrong += check_log(world.log)
         wrong += check_shards(world)
-        wrong += await _check_read_model(world, ids)
+        wrong += await _check_read_model(world, [*folded(world.log)])
     states = folded(world.log)
     world.stop()
     return {
         "wrong": wrong,
-        "traces": [_trace(world, states[i]) for i in ids if i in states],
+        "traces": [_trace(world, states, i) for i in ids if i in states],
         "steps": loop.steps,
     }
 
 
-def _trace(world: World, state: ExecutionState) -> dict[str, object]:
-    """A run's trace with everything it said about business objects, each as often as it did."""
+def _trace(world: World, states: dict[int, ExecutionState], execution_id: int) -> dict[str, object]:
+    """A run's trace, what it said about business objects, and the same of all it called."""
+    state = states[execution_id]
     said = sorted(
         (row.step, row.visit, row.task, row.object_id, row.status)
         for row in objects_said(world.log)
         if row.execution_id == state.execution_id
     )
-    return {**trace(state), "objects": said}
+    called = [i for i, other in states.items() if other.parent_execution_id == execution_id]
+    below = sorted((_trace(world, states, child) for child in called), key=repr)
+    return {**trace(state), "objects": said, "children": below}
 
 
 async def _torment(world: World) -> None:

@@ -11,7 +11,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from actors.command_run import WorkerIdentity, WorkerPorts
 from actors.conductor import Conductor
 from actors.contexts import ContextStore
 from actors.deciding import ConductorPorts
@@ -23,6 +22,7 @@ from actors.projector import Projector
 from actors.role import Role, run_role
 from actors.shard_owner import FixedShards
 from actors.worker import Worker
+from actors.worker_ports import WorkerIdentity, WorkerPorts
 from noetl_ray.credentials.memory import MemoryCredentials
 from noetl_ray.dsl.template import Templates
 from noetl_ray.errors import LogUnavailableError, StoreUnavailableError, ToolError
@@ -39,6 +39,7 @@ from noetl_ray.shards.memory import MemoryCheckpoints, MemoryOwners
 from noetl_ray.submit import SubmitPorts
 from noetl_ray.testing.simloop import SimClock, SimLoop
 from noetl_ray.tools.noop import NoopTool
+from noetl_ray.tools.playbook import PlaybookTool
 from noetl_ray.tools.port import ToolContext, ToolResult
 from noetl_ray.tools.registry import ToolRegistry
 from noetl_ray.wal.memory import MemoryLog
@@ -180,14 +181,7 @@ class World:
             "projector/0",
             "materializer/0",
         ]
-        self.submit_ports = SubmitPorts(
-            log=self.log,
-            objects=self.objects,
-            placement=self.placement,
-            mint=self._ids().mint,
-            clock=self.clock,
-            producer="noetl://tenant/default/org/default/client/sim",
-        )
+        self.submit_ports = self._submit("noetl://tenant/default/org/default/client/sim")
 
     # Faults, as the adapters ask for them
 
@@ -286,6 +280,22 @@ class World:
         self._generator += 1
         return SnowflakeIds(self._generator, self.clock)
 
+    def _registry(self, process: str) -> ToolRegistry:
+        registry = ToolRegistry()
+        for tool in (NoopTool(), PlaybookTool(), EffectTool(self), QueueTool(self, process)):
+            registry.register(tool)
+        return registry
+
+    def _submit(self, producer: str) -> SubmitPorts:
+        return SubmitPorts(
+            log=self.log,
+            objects=self.objects,
+            placement=self.placement,
+            mint=self._ids().mint,
+            clock=self.clock,
+            producer=producer,
+        )
+
     def _build(self, name: str, process: str) -> Role:
         kind, _, number = name.partition("/")
         hints = _RoleHints(self.hints, self.loop, process)
@@ -295,10 +305,7 @@ class World:
         if kind == "conductor":
             return self._conductor(name, process, producer, hints, programs, contexts)
         if kind == "worker":
-            registry = ToolRegistry()
-            registry.register(NoopTool())
-            registry.register(EffectTool(self))
-            registry.register(QueueTool(self, process))
+            registry = self._registry(process)
             identity = WorkerIdentity(
                 worker_id=name, incarnation=process, producer=producer, place={}, slots=3
             )
@@ -317,6 +324,7 @@ class World:
                     ids=self._ids(),
                     clock=self.clock,
                     env={},
+                    submit=self._submit(producer),
                 ),
                 lease_ms=LEASE_MS,
                 announce_ms=1000,
@@ -360,6 +368,7 @@ class World:
             ids=self._ids(),
             clock=self.clock,
             env={},
+            submit=self._submit(producer),
             frame_defaults={"collection_threshold": 10, "max_attempts": 500},
             checkpoints=self.checkpoints,
         )
@@ -415,14 +424,15 @@ class World:
                         self.violations.append(f"{task} of {command_id} ran again after its record")
 
     async def settle(self, execution_ids: list[int], *, within_s: float) -> bool:
-        """Wait until all executions have ended, by the log."""
+        """Wait until all executions have ended, and all they started, by the log."""
         from noetl_ray.engine.state import TERMINAL_STATUSES
         from tests.simulation.invariants import folded
 
         deadline = self.loop.time() + within_s
         while self.loop.time() < deadline:
             states = folded(self.log)
-            if all(i in states and states[i].status in TERMINAL_STATUSES for i in execution_ids):
+            ended = all(state.status in TERMINAL_STATUSES for state in states.values())
+            if ended and all(i in states for i in execution_ids):
                 return True
             await self.clock.sleep(2.0)
         return False

@@ -18,6 +18,7 @@ from noetl_ray.credentials.port import Credential
 from noetl_ray.engine.state import ExecutionState
 from noetl_ray.events.envelope import Event
 from noetl_ray.events.types import EventType
+from noetl_ray.submit import register_playbook
 from tests.simulation.invariants import check_records, fold_all
 from tests.support.memory_set import MemorySet, running_memory_set
 
@@ -110,6 +111,11 @@ class Runtime:
         """Add a credential."""
         made = Credential(name=name, type=kind, data=data)
         self._wait(self._set.credentials.put(self._set.scope, made))
+
+    def register(self, steps: str, path: str, *, head: str = "") -> None:
+        """Register a list of steps as a playbook that others can call."""
+        ports, scope = self._set.submit_ports, self._set.scope
+        self._wait(register_playbook(ports, scope, playbook(steps, head=head, path=path)))
 
     async def _run(self, source: str, workload: dict[str, Any]) -> Ended:
         found = await self._set.execute(source, RUN_S, workload)

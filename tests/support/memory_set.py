@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from actors.command_run import WorkerIdentity, WorkerPorts
 from actors.conductor import Conductor
 from actors.contexts import ContextStore
 from actors.deciding import ConductorPorts
@@ -19,6 +18,7 @@ from actors.projector import Projector
 from actors.role import Role, run_role
 from actors.shard_owner import FixedShards
 from actors.worker import Worker
+from actors.worker_ports import WorkerIdentity, WorkerPorts
 from noetl_ray.clock import Clock, SystemClock
 from noetl_ray.config.settings import Settings
 from noetl_ray.credentials.memory import MemoryCredentials
@@ -94,6 +94,7 @@ class MemorySet:
                 ids=self._ids,
                 clock=self.clock,
                 env=self._env,
+                submit=self.submit_ports,
             ),
             owner=FixedShards(self._shards),
             producer=f"{PRODUCER}/conductor/memory",
@@ -121,6 +122,7 @@ class MemorySet:
                 ids=self._ids,
                 clock=self.clock,
                 env=self._env,
+                submit=self.submit_ports,
             ),
             lease_ms=self._lease_ms,
             announce_ms=self._announce_ms,

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from actors.barrier import BarrierBook
-from actors.command_run import WorkerIdentity, WorkerPorts
 from actors.conductor import Conductor
 from actors.contexts import ContextStore
 from actors.deciding import ConductorPorts
@@ -17,6 +16,7 @@ from actors.programs import Programs
 from actors.role import Role
 from actors.shard_owner import FixedShards, ShardOwner
 from actors.worker import Worker
+from actors.worker_ports import WorkerIdentity, WorkerPorts
 from noetl_ray.credentials.memory import MemoryCredentials
 from noetl_ray.credentials.port import Credential
 from noetl_ray.dsl.template import Templates
@@ -35,6 +35,7 @@ from noetl_ray.submit import Submission, SubmitPorts, submit_execution
 from noetl_ray.testing.simloop import SimClock, SimLoop, run_simulated
 from noetl_ray.tools.artifact import ArtifactTool
 from noetl_ray.tools.noop import NoopTool
+from noetl_ray.tools.playbook import PlaybookTool
 from noetl_ray.tools.port import ToolContext, ToolResult
 from noetl_ray.tools.registry import ToolRegistry
 from noetl_ray.wal.memory import MemoryLog
@@ -211,6 +212,7 @@ class Rig:
             clock=self.clock,
             env={},
             checkpoints=self.checkpoints,
+            submit=self.submit_ports,
         )
         return Conductor(
             ports,
@@ -223,6 +225,7 @@ class Rig:
     def worker_ports(self, name: str = "w1") -> WorkerPorts:
         registry = ToolRegistry(plugins=[])
         registry.register(NoopTool())
+        registry.register(PlaybookTool())
         registry.register(ActTool(self))
         registry.register(ArtifactTool())
         return WorkerPorts(
@@ -238,6 +241,7 @@ class Rig:
             ids=self.ids(),
             clock=self.clock,
             env={},
+            submit=self.submit_ports,
             barriers=self.barriers,
         )
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from actors.assembly import HostRuntime, _build
-from actors.command_run import WorkerIdentity
 from actors.conductor import Conductor
 from actors.keeper import Keeper
 from actors.materializer import Materializer
 from actors.worker import Worker
+from actors.worker_ports import WorkerIdentity
 from noetl_ray.config.settings import Settings
 from noetl_ray.errors import ConfigError, InternalError
 from tests.unit.actors.rig import Rig, simulated
@@ -106,6 +106,8 @@ async def build(rig: Rig, role: str, host: str = "hot/0", **runtime_: Any) -> An
         log=rig.log,
         hints=rig.hints,
         tasklog=rig.tasklog,
+        objects=rig.objects,
+        placement=rig.cell,
         results=rig.results,
         contexts=rig.contexts(),
         programs=rig.programs(),

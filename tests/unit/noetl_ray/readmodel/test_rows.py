@@ -61,7 +61,8 @@ def test_an_end_is_stamped(kind, status):
 def test_every_event_about_a_command_changes_its_row(kind):
     payload = {
         "step": "s", "visit": 1, "playbook_digest": "d", "worker_id": "w", "incarnation": "i",
-        "reason": "r", "result": RESULT, "error": {"message": "m"},
+        "reason": "r", "result": RESULT, "error": {"message": "m"}, "answer": 3, "asked": 2,
+        "child_execution_id": 4, "playbook": {},
     }  # fmt: skip
     assert command_row(command_event(1, kind, payload), 1) is not None
 

@@ -22,5 +22,5 @@ def test_the_language_knows_exactly_the_kinds_workers_have():
 def test_every_key_of_the_language_is_read_by_its_tool(kind):
     module = importlib.import_module(f"noetl_ray.tools.{MODULES.get(kind, kind)}")
     # `output_select` and `pool` are accepted and mean nothing here (language page, sections 7, 13).
-    inert = {"output_select", "pool", "params"}
+    inert = {"output_select", "pool", "params", "poll_interval", "retry"}
     assert set(CONFIG[kind]) - module.CONFIG_KEYS - inert == set()
