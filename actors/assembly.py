@@ -20,6 +20,7 @@ from actors.contexts import ContextStore
 from actors.gateway import Gateway, open_gateway, submit_ports
 from actors.keeper import Keeper
 from actors.materializer import Materializer
+from actors.messages import GONE, Gone, encode
 from actors.programs import Programs
 from actors.projector import Projector
 from actors.role import Role, run_role
@@ -94,11 +95,13 @@ class HostRuntime:
         roles: Sequence[Role],
         stack: contextlib.AsyncExitStack,
         generator: GeneratorLease,
+        hints: NatsHints,
         telling: Callable[[asyncio.Event], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._roles = tuple(roles)
         self._stack = stack
         self._generator = generator
+        self._hints = hints
         self._telling = telling
 
     @property
@@ -127,6 +130,10 @@ class HostRuntime:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(WATCH_S):
                     await stopping.wait()
+
+    async def tell_gone(self, host: str, incarnation: str) -> None:
+        """Let all hosts know that a process is dead (P22)."""
+        await self._hints.send(GONE, encode(Gone(host=host, incarnation=incarnation)))
 
     def summary(self) -> dict[str, Any]:
         """What every role says of itself."""
@@ -165,7 +172,9 @@ async def open_host(
         source=f"{host_name}/{incarnation[:8]}",
         node=node_id(settings),
     )
-    return HostRuntime(made, stack, ports.generator, lambda stopping: telling(stopping=stopping))
+    return HostRuntime(
+        made, stack, ports.generator, ports.hints, lambda stopping: telling(stopping=stopping)
+    )
 
 
 async def _open_ports(
@@ -267,6 +276,7 @@ async def _build(
                 clock=ports.clock,
                 producer=producer,
                 lease_ms=runtime.worker_lease_ms,
+                cluster=runtime.cluster_id,
             )
         case "projector":
             return await _projector(settings, ports, stack)

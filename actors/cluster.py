@@ -34,7 +34,7 @@ from noetl_ray.config.convert import from_dict, to_dict
 from noetl_ray.errors import InternalError, NoetlError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from noetl_ray.config.settings import Settings
 
@@ -74,6 +74,26 @@ class RayDirectory:
         remote_class.options(**options).remote(
             spec=spec, settings=self.settings, factory=self.factory, directory=self
         )
+
+    def incarnations(self, names: Sequence[str]) -> dict[str, str]:
+        """Which process each host is now; empty text for one whose process is dead."""
+        handles = _handles(self.namespace, frozenset(names))
+        found = {name: "" for name in names if name not in handles}
+        calls = {
+            handle.health.options(concurrency_group=HEALTH_GROUP).remote(): name
+            for name, handle in handles.items()
+        }
+        ready, _ = (
+            ray.wait(list(calls), num_returns=len(calls), timeout=CALL_S) if calls else ([], [])
+        )
+        for reference in ready:
+            try:
+                found[calls[reference]] = str(ray.get(reference)["incarnation"])
+            except ray.exceptions.RayActorError:
+                found[calls[reference]] = ""
+            except ray.exceptions.RayError:
+                continue
+        return found
 
 
 def start_hosts(

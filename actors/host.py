@@ -9,6 +9,7 @@ Refuses to keep anything that a restart needs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import importlib
 import logging
@@ -60,6 +61,10 @@ class HostRuntime(Protocol):
         """Small facts of every role."""
         ...
 
+    async def tell_gone(self, host: str, incarnation: str) -> None:
+        """Let all hosts know that a process is dead."""
+        ...
+
 
 class HostActor:
     """Runs the roles of one :class:`HostSpec` in this process."""
@@ -87,7 +92,12 @@ class HostActor:
         self._opened = asyncio.Event()
         self._beat = time.monotonic()
         self._supervisor = (
-            Supervisor(directory, wanted_hosts(self._settings), own_name=spec.name)
+            Supervisor(
+                directory,
+                wanted_hosts(self._settings),
+                own_name=spec.name,
+                on_gone=self._tell_gone,
+            )
             if directory is not None
             else None
         )
@@ -155,6 +165,11 @@ class HostActor:
         self._stopping.set()
         done, _ = await asyncio.wait({self._main}, timeout=wait_s)
         return bool(done)
+
+    async def _tell_gone(self, host: str, incarnation: str) -> None:
+        if self._runtime is not None:
+            with contextlib.suppress(NoetlError):
+                await self._runtime.tell_gone(host, incarnation)
 
     def _url(self) -> str | None:
         try:

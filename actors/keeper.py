@@ -2,9 +2,9 @@
 
 And says so in the log (P22).
 
-A killed process is usually noticed sooner, when its next incarnation joins; this is for the cases
-nobody notices. The append states the version it saw, so that a worker that joined meanwhile is left
-alone.
+A killed process is noticed sooner, by a host that watches it or when its next incarnation joins;
+silence is for the cases nobody notices. The append states the version it saw, so that a worker that
+joined meanwhile is left alone.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from actors.messages import Heard, decode_announcement, encode, heard_subject
+from actors.messages import GONE, Heard, decode_announcement, decode_gone, encode, heard_subject
 from actors.stamp import system_event
 from noetl_ray.errors import LogError, VersionConflictError
 from noetl_ray.events.envelope import Record
 from noetl_ray.events.types import EventType
 from noetl_ray.hints.port import ANNOUNCE, Hints
+from noetl_ray.wal.subjects import WORKERS_FILTER
 
 if TYPE_CHECKING:
     from noetl_ray.clock import Clock
@@ -53,7 +54,10 @@ class Keeper:
         clock: Clock,
         producer: str,
         lease_ms: int,
+        cluster: str = "local",
     ) -> None:
+        self._cluster = cluster
+        self._dead: set[tuple[str, str]] = set()
         self._log = log
         self._hints = hints
         self._ids = ids
@@ -62,14 +66,20 @@ class Keeper:
         self._lease_s = lease_ms / 1000
         self._workers: dict[str, _Seen] = {}
         self._subscription: Subscription | None = None
-        self._stop_listening: Any = None
+        self._stoppers: list[Any] = []
         self._lost = 0
         self._turned_at = 0.0
 
     async def start(self) -> None:
         """Learn the workers from the log, then listen for their announcements."""
-        self._stop_listening = await self._hints.listen(ANNOUNCE, self._heard)
-        self._subscription = await self._log.subscribe(["noetl.system.worker.>"])
+        self._stoppers = [
+            await self._hints.listen(ANNOUNCE, self._heard),
+            await self._hints.listen(GONE, self._on_gone),
+        ]
+        begun = await self._log.last_position()
+        for recorded in await self._log.latest(WORKERS_FILTER):
+            self._observe(recorded)
+        self._subscription = await self._log.subscribe([WORKERS_FILTER], from_position=begun + 1)
         self._turned_at = self._clock.monotonic()
 
     async def step(self) -> None:
@@ -83,14 +93,18 @@ class Keeper:
             for seen in self._workers.values():
                 seen.heard_at = now
         self._turned_at = now
+        dead, self._dead = self._dead, set()
         for worker_id, seen in list(self._workers.items()):
-            if now - seen.heard_at > self._lease_s:
-                await self._declare_lost(worker_id, seen)
+            if (worker_id, seen.incarnation.partition(".")[0]) in dead:
+                await self._declare_lost(worker_id, seen, "its process is dead")
+            elif now - seen.heard_at > self._lease_s:
+                silent = f"silent for more than {self._lease_s:g} s"
+                await self._declare_lost(worker_id, seen, silent)
 
     async def stop(self) -> None:
         """Stop listening."""
-        if self._stop_listening is not None:
-            await self._stop_listening()
+        for stopper in self._stoppers:
+            await stopper()
         if self._subscription is not None:
             await self._subscription.close()
 
@@ -119,14 +133,18 @@ class Keeper:
             answer = Heard(incarnation=announcement.incarnation, sequence=announcement.sequence)
             await self._hints.send(heard_subject(announcement.worker_id), encode(answer))
 
-    async def _declare_lost(self, worker_id: str, seen: _Seen) -> None:
+    def _on_gone(self, _subject: str, data: bytes) -> None:
+        gone = decode_gone(data)
+        self._dead.add((f"{self._cluster}/{gone.host}", gone.incarnation))
+
+    async def _declare_lost(self, worker_id: str, seen: _Seen, reason: str) -> None:
         event = system_event(
             EventType.WORKER_LOST,
             worker_id,
             {
                 "worker_id": worker_id,
                 "incarnation": seen.incarnation,
-                "reason": f"silent for more than {self._lease_s:g} s",
+                "reason": reason,
             },
             event_id=self._ids.mint(),
             now_ms=self._clock.now_ms(),

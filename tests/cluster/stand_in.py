@@ -31,6 +31,9 @@ class Idle:
     def summary(self) -> dict[str, Any]:
         return {"turns": self.turns}
 
+    async def tell_gone(self, host: str, incarnation: str) -> None:
+        """Nobody listens."""
+
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         length = int(head.partition("content-length:")[2].split()[0])

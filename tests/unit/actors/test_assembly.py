@@ -18,6 +18,7 @@ from actors.worker import Worker
 from actors.worker_ports import WorkerIdentity
 from noetl_ray.config.settings import Settings
 from noetl_ray.errors import ConfigError, InternalError
+from noetl_ray.hints.memory import MemoryHints
 from tests.unit.actors.rig import Rig, simulated
 
 
@@ -53,7 +54,7 @@ def runtime(*roles: Counter, lost: bool = False) -> tuple[HostRuntime, list[str]
     stack.callback(closed.append, "opened first")
     stack.callback(closed.append, "opened last")
     generator: Any = SimpleNamespace(number=5, lost=lost)
-    return HostRuntime(roles, stack, generator), closed, generator
+    return HostRuntime(roles, stack, generator, MemoryHints()), closed, generator
 
 
 @simulated

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from actors.messages import GONE, Gone, encode
 from noetl_ray.errors import LogUnavailableError
 from noetl_ray.events.types import EventType
 from noetl_ray.hints.port import ANNOUNCE
@@ -153,3 +154,33 @@ async def test_it_stops_listening(rig: Rig) -> None:
     await keeper.stop()
     assert not rig.hints._exact.get(ANNOUNCE)
     assert rig.log._subscriptions == []
+
+
+@simulated
+async def test_p22_a_process_that_is_said_to_be_dead_is_lost_at_once(rig: Rig) -> None:
+    rig.start("k", rig.keeper())
+    rig.start("w1", rig.worker("local/worker/1"))
+    rig.start("w2", rig.worker("local/worker/2"))
+    await rig.clock.sleep(5)
+    rig.loop.kill("w1")
+    died = rig.loop.time()
+    for incarnation in ("an older one", "i1"):
+        await rig.hints.send(GONE, encode(Gone(host="worker/1", incarnation=incarnation)))
+    await rig.until(lambda: rig.events(EventType.WORKER_LOST))
+    assert rig.loop.time() - died < 1.5
+    (lost,) = rig.events(EventType.WORKER_LOST)
+    assert (lost.payload["worker_id"], lost.payload["reason"]) == (
+        "local/worker/1",
+        "its process is dead",
+    )
+
+
+@simulated
+async def test_a_keeper_that_starts_late_knows_those_who_joined_before(rig: Rig) -> None:
+    rig.start("w1", rig.worker())
+    await rig.clock.sleep(5)
+    rig.loop.kill("w1")
+    keeper = rig.keeper()
+    rig.start("k", keeper)
+    await rig.until(lambda: rig.events(EventType.WORKER_LOST))
+    assert keeper.summary() == {"workers": 0, "declared_lost": 1}

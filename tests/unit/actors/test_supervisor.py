@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.options import wanted_hosts
-from actors.supervisor import CreateHost, Supervisor, reconcile
+from actors.supervisor import CreateHost, Supervisor, neighbours, reconcile
 from noetl_ray.config.settings import RuntimeSettings, Settings
 
 WANTED = wanted_hosts(Settings(runtime=RuntimeSettings(conductors=2, workers=3)))
@@ -20,6 +20,7 @@ class Directory:
 
     def __init__(self, names=()):
         self.names = set(names)
+        self.processes = {}
         self.fail = False
         self.looks = 0
         self.gate: threading.Event | None = None
@@ -37,6 +38,9 @@ class Directory:
 
     def create(self, spec):
         self.names.add(spec.actor_name)
+
+    def incarnations(self, names):
+        return {name: self.processes[name] for name in names if name in self.processes}
 
 
 @given(st.sets(st.sampled_from([*NAMES, "noetl/stranger/9"])))
@@ -116,3 +120,28 @@ async def test_run_repeats_until_stopped():
         await asyncio.sleep(0.001)
     await watch.stop()
     await asyncio.wait_for(running, 1)
+
+
+@pytest.mark.asyncio
+async def test_p22_a_process_that_is_another_or_none_is_told_once():
+    directory, told = Directory(NAMES), []
+
+    async def on_gone(host, incarnation):
+        told.append((host, incarnation))
+
+    watch = Supervisor(directory, WANTED, own_name="hot/0", on_gone=on_gone)
+    watched = [spec.name for spec in neighbours(WANTED, "hot/0")]
+    one, two = (f"noetl/{name}" for name in watched)
+    for now in ({one: "a", two: "x"}, {one: "a"}, {one: "", two: "y"}, {one: ""}, {one: "b"}):
+        directory.processes = now
+        await watch.turn()
+    assert told == [(watched[0], "a"), (watched[1], "x")]
+
+
+def test_every_host_is_watched_by_another():
+    for count in (1, 2, 7):
+        wanted = wanted_hosts(Settings(runtime=RuntimeSettings(conductors=count)))
+        watched = {each.name for spec in wanted for each in neighbours(wanted, spec.name)}
+        assert watched == {spec.name for spec in wanted}
+        assert all(spec not in neighbours(wanted, spec.name) for spec in wanted)
+    assert neighbours(WANTED, "stranger/0") == ()
