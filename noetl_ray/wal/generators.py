@@ -15,7 +15,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from nats.errors import Error as NatsError
-from nats.js.errors import KeyWrongLastSequenceError
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NotFoundError
 
 from noetl_ray.clock import Clock, SystemClock
 from noetl_ray.errors import LogUnavailableError
@@ -111,7 +111,9 @@ async def lease_generator(
         number, revision = await _take(bucket, owner)
     except (NatsError, TimeoutError, OSError) as error:
         raise from_nats(error) from None
-    return _Keeper(bucket, owner, number, revision, used_clock, taken_at, lease_s, renew_s).lease
+    return _Keeper(
+        connection, bucket, owner, number, revision, used_clock, taken_at, lease_s, renew_s
+    ).lease
 
 
 async def _bucket(connection: Connection, lease_s: float) -> KeyValue:
@@ -138,6 +140,7 @@ class _Keeper:
 
     def __init__(
         self,
+        connection: Connection,
         bucket: KeyValue,
         owner: str,
         number: int,
@@ -148,6 +151,7 @@ class _Keeper:
         renew_s: float,
     ) -> None:
         self.lease = GeneratorLease(number, self._release)
+        self._connection = connection
         self._bucket = bucket
         self._owner = owner
         self._revision = revision
@@ -174,17 +178,39 @@ class _Keeper:
             except (NatsError, TimeoutError, OSError) as error:
                 _log.warning("generator %d is not renewed: %s", self.lease.number, error)
                 pause = min(1.0, self._renew_s)
+                await self._take_again()
             if not self._released and self._clock.monotonic() >= self._until:
                 self._lose("the server was away too long")
 
     async def _on_refused(self) -> None:
         """A refusal may be the echo of our own renewal whose answer was lost."""
         with contextlib.suppress(NatsError, TimeoutError, OSError):
-            entry = await self._bucket.get(str(self.lease.number))
+            try:
+                entry = await self._bucket.get(str(self.lease.number))
+            except KeyNotFoundError:
+                if self._clock.monotonic() < self._until:
+                    await self._write_down()
+                    return
+                raise
             if entry.value == self._owner.encode() and entry.revision is not None:
                 self._revision = entry.revision
                 return
         self._lose("another process has it")
+
+    async def _take_again(self) -> None:
+        """After the whole bucket was removed: it is derived, and we live (PRIN-1)."""
+        with contextlib.suppress(NatsError, TimeoutError, OSError):
+            try:
+                await self._bucket.status()
+            except NotFoundError:
+                self._bucket = await _bucket(self._connection, self._lease_s)
+                await self._write_down()
+
+    async def _write_down(self) -> None:
+        """Take the number that is still ours once more; somebody removed the note of it."""
+        asked_at = self._clock.monotonic()
+        self._revision = await self._bucket.create(str(self.lease.number), self._owner.encode())
+        self._until = asked_at + self._lease_s
 
     def _lose(self, why: str) -> None:
         if not self.lease.lost:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
 from typing import TYPE_CHECKING
 
+import nats
 import pytest
 
 from noetl_ray.errors import LogUnavailableError
@@ -110,6 +112,28 @@ async def test_a_lease_is_renewed_and_runs_out_without(nats_connection: Connecti
     assert successor.number == dead.number
     for lease in (kept, dead, successor):
         await lease.close()
+
+
+@pytest.mark.parametrize("how", ["key", "bucket"])
+async def test_prin_1_a_number_is_kept_when_the_bucket_is_emptied(
+    nats_connection: Connection, how: str
+) -> None:
+    lease = await lease_generator(nats_connection, "kept", lease_s=3.0, renew_s=0.2)
+    stream = nats_connection.jetstream()
+    if how == "bucket":
+        await stream.delete_key_value(BUCKET)
+    else:
+        await (await stream.key_value(BUCKET)).purge(str(lease.number))
+    async with asyncio.timeout(10):
+        while True:
+            with contextlib.suppress(nats.errors.Error):
+                entry = await (await stream.key_value(BUCKET)).get(str(lease.number))
+                if entry.value == b"kept":
+                    break
+            await asyncio.sleep(0.05)
+    await asyncio.sleep(1)
+    assert not lease.lost
+    await lease.close()
 
 
 async def test_a_lease_that_cannot_be_renewed_is_lost(
