@@ -8,7 +8,7 @@ secret for a message.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +114,8 @@ class Deciding:
                     self._fleet.release(worker_id, command_id)
                 claims.clear()
                 value = await self._whole_result(state, needed.step)
-                inputs = replace(inputs, resolved={**inputs.resolved, needed.step: value})
+                resolved = {**inputs.resolved, needed.step: value}
+                inputs = msgspec.structs.replace(inputs, resolved=resolved)
 
     def _assign(self, claims: list[tuple[str, str]], command_id: str) -> Claim | None:
         claim = self._fleet.choose(command_id)
@@ -174,14 +175,14 @@ class Deciding:
                     events[index] = seal(msgspec.structs.replace(event, payload_ref=ref))
                     changed = True
                 continue
-            if event.event_type is EventType.STEP_EXIT and has_credentials(event.payload):
+            if event.event_type is EventType.STEP_EXIT and _may_hold_secrets(event.payload):
                 events[index] = _without_secrets(event)
                 changed = True
             key = _MOVABLE.get(event.event_type)
             if key is None:
                 continue
             context = event.payload.get(key)
-            if not context:
+            if not context or (key == "context" and not any(context.values())):
                 continue
             if key == "items":
                 context = {"items": context}
@@ -198,6 +199,12 @@ class Deciding:
             )
             changed = True
         return Record(events=tuple(events), consumed=record.consumed) if changed else record
+
+
+def _may_hold_secrets(exit_: Mapping[str, Any]) -> bool:
+    """What templates gave stands in `set`s and errors; the rest is the engine's own."""
+    told = "set" in exit_ or "error" in exit_ or any("set" in arc for arc in exit_["arcs"])
+    return told and has_credentials(exit_)
 
 
 def _without_secrets(event: Event) -> Event:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from noetl_ray.wal.port import Recorded
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """A worker chosen for a command when it is issued (P16)."""
 
     worker_id: str
@@ -40,29 +38,27 @@ class Program:
         self.reads = StepReads(playbook, templates)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a decision takes from outside; all of it ends up in the events."""
 
     now_ms: int
     producer: str
     mint: Callable[[], int]
     assign: Callable[[str], Claim | None]
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     facts_max: int = 1_000_000
     """Facts one decision may consume; fewer make its message smaller."""
-    resolved: Mapping[str, Any] = field(default_factory=dict)
+    resolved: Mapping[str, Any] = {}
     """Whole results by step, fetched because a decision asked for them; they never change."""
-    loop_items: Mapping[str, list[Any]] = field(default_factory=dict)
+    loop_items: Mapping[str, list[Any]] = {}
     """Items of loops by step, where the log keeps only their reference."""
-    frame_defaults: Mapping[str, Any] = field(default_factory=dict)
+    frame_defaults: Mapping[str, Any] = {}
     """What frames are like where a loop does not say (FRM-4)."""
     workload: dict[str, Any] | None = None
     """The merged workload where the request keeps it outside the log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """One message for the control subject.
 
     And the state once it is accepted (but for its position).
@@ -70,7 +66,7 @@ class Decision:
 
     record: Record
     state: ExecutionState
-    collections: Mapping[str, list[Any]] = field(default_factory=dict)
+    collections: Mapping[str, list[Any]] = {}
     """Items of the stages it opens: to be stored, and named by the event, before it is appended."""
 
 

@@ -14,11 +14,21 @@ import msgspec
 _INT_MIN = -(1 << 63)
 _INT_MAX = (1 << 64) - 1
 _encoder = msgspec.json.Encoder(order="sorted", decimal_format="string")
+_ordered_encoder = msgspec.json.Encoder(order="deterministic", decimal_format="string")
 
 
 def canonical_json(value: Any) -> bytes:
     """Encode a value of JSON shape (or a msgspec struct) to its one canonical form."""
     return _encoder.encode(value)
+
+
+def canonical_ordered(value: msgspec.Struct) -> bytes:
+    """The canonical form of a struct whose fields are declared in the order of their names.
+
+    As those within it must be. Mappings are sorted as always; sorting the fields of structs for
+    every event is half the work of encoding it.
+    """
+    return _ordered_encoder.encode(value)
 
 
 def sha256_hex(data: bytes) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from noetl_ray.errors import EnvelopeError
-from noetl_ray.events.canonical import canonical_json, sha256_hex
+from noetl_ray.events.canonical import canonical_ordered, sha256_hex
 from noetl_ray.events.types import (
     NEEDS_COMMAND_ID,
     NEEDS_FRAME_ID,
@@ -37,46 +37,47 @@ _REQUIRED = ("tenant_id", "organization_id", "stream_id", "aggregate_id", "produ
 class PayloadRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Immutable bytes outside the log that belong to an event."""
 
-    uri: str
-    sha256: str
-    media_type: str
+    # Fields in the order of their names, for `canonical_ordered`: here and in the next two.
     bytes: int | None = None
+    media_type: str
+    sha256: str
+    uri: str
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """One fact. ``execution_id`` 0 means the event is about the system, not about an execution."""
 
-    event_id: int
-    tenant_id: str
-    organization_id: str
-    execution_id: int
-    stream_id: str
     aggregate_id: str
     aggregate_type: AggregateType
-    event_type: EventType
+    causation_id: int | None = None
+    command_id: str | None = None
+    correlation_id: str | None = None
+    envelope_checksum: str = ""
+    event_id: int
     event_time: str
-    producer: str
+    event_type: EventType
+    execution_id: int
+    frame_id: str | None = None
+    idempotency_key: str | None = None
+    ingest_time: str | None = None
+    meta: dict[str, Any] = {}
+    organization_id: str
     payload: dict[str, Any]
+    payload_ref: PayloadRef | None = None
+    prev_event_id: int | None = None
+    producer: str
     schema_name: str = SCHEMA_NAME
     schema_version: int = SCHEMA_VERSION
-    ingest_time: str | None = None
-    causation_id: int | None = None
-    correlation_id: str | None = None
-    idempotency_key: str | None = None
-    prev_event_id: int | None = None
     stage_id: str | None = None
-    frame_id: str | None = None
-    command_id: str | None = None
-    payload_ref: PayloadRef | None = None
-    meta: dict[str, Any] = {}
-    envelope_checksum: str = ""
+    stream_id: str
+    tenant_id: str
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One append: its events, and the log positions the decision consumed (P4)."""
 
-    events: tuple[Event, ...]
     consumed: tuple[int, ...] = ()
+    events: tuple[Event, ...]
     v: int = 1
 
 
@@ -95,7 +96,7 @@ _raw_decoder = msgspec.json.Decoder(_RawRecord)
 def checksum_of(event: Event) -> str:
     """SHA-256 over the canonical content of an event, without who wrote it and when it arrived."""
     bare = msgspec.structs.replace(event, envelope_checksum="", ingest_time=None, producer="")
-    return sha256_hex(canonical_json(bare))
+    return sha256_hex(canonical_ordered(bare))
 
 
 def seal(event: Event) -> Event:
@@ -150,7 +151,7 @@ def encode_record(record: Record) -> bytes:
     if not 0 < len(record.events) <= EVENTS_PER_RECORD_MAX:
         msg = f"a record holds 1..{EVENTS_PER_RECORD_MAX} events, not {len(record.events)}"
         raise EnvelopeError(msg)
-    data = canonical_json(record)
+    data = canonical_ordered(record)
     if len(data) > RECORD_BYTES_MAX:
         msg = f"a record of {len(data)} bytes is over {RECORD_BYTES_MAX}; bodies belong in the tier"
         raise EnvelopeError(msg)

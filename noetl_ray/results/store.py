@@ -6,7 +6,6 @@ afterwards.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -186,13 +185,15 @@ class ResultStore(ResultReader):
             msg = f"the result has no JSON form: {type(error).__name__}"
             raise ToolError(msg, "schema") from None
         if secret:
-            return replace(decision, extracted=MASK, truncated={EVERYTHING: MASKED}), True
+            return msgspec.structs.replace(
+                decision, extracted=MASK, truncated={EVERYTHING: MASKED}
+            ), True
         if not hidden:
             return decision, False
         block, cut = extract(mask(value), self._extracted_max_bytes)
         _, covered = mask_marked(block)
         marks = bounded_marks({**cut, **covered}, self._extracted_max_bytes // 2)
-        return replace(decision, extracted=block, truncated=marks), True
+        return msgspec.structs.replace(decision, extracted=block, truncated=marks), True
 
     async def _keep(
         self, scope: Scope, name: ResultName, decision: TierDecision

@@ -6,8 +6,9 @@ whoever asks. It owns no names and does no I/O.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from noetl_ray.events.canonical import canonical_json, sha256_hex
 from noetl_ray.results.codecs import (
@@ -24,14 +25,13 @@ CONTEXT_MAX_BYTES = 102_400
 Tier = Literal["inline", "feather", "json"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierDecision:
+class TierDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Where a value goes and, when that is an object, its bytes."""
 
     tier: Tier
-    body: Any = field(repr=False)
+    body: Any
     """The value itself when inline, else None."""
-    data: bytes | None = field(repr=False)
+    data: bytes | None
     """The object's bytes, None when inline."""
     media_type: str
     ext: str
@@ -39,7 +39,7 @@ class TierDecision:
     size_bytes: int
     rows: int | None
     schema_digest: str | None
-    extracted: Any = field(repr=False)
+    extracted: Any
     truncated: dict[str, int]
 
 

@@ -7,7 +7,6 @@ nothing of records. Refuses to retry: who calls decides whether asking again is 
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +26,7 @@ _BUSY = Published(Outcome.BUSY)
 _REFUSED = Published(Outcome.REFUSED)
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """A stored message as the server gives it."""
 
     position: int

@@ -8,6 +8,7 @@ appends a record must not change it afterwards.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ class OwnRecords:
     __slots__ = ("_records",)
 
     def __init__(self) -> None:
-        self._records: dict[str, tuple[bytes, Record]] = {}
+        # Taking the oldest out of a plain dict walks over all that were taken out before.
+        self._records: OrderedDict[str, tuple[bytes, Record]] = OrderedDict()
 
     def note(self, subject: str, data: bytes, record: Record) -> None:
         """Remember an append; before it is sent, because it may be delivered before its ack."""
@@ -31,7 +33,7 @@ class OwnRecords:
             return
         self._records[subject] = (data, record)
         if len(self._records) > RECORDS_MAX:
-            del self._records[next(iter(self._records))]
+            self._records.popitem(last=False)
 
     def record_of(self, subject: str, data: bytes) -> Record | None:
         """The record these bytes were made from, when they were made here and lately."""

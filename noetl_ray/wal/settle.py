@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from noetl_ray.errors import (
     InternalError,
@@ -48,16 +49,14 @@ class Outcome(Enum):
     """The server turned it away for now; it is not stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(msgspec.Struct, frozen=True):
     """The answer to one publish; ``position`` counts for STORED and DUPLICATE only."""
 
     outcome: Outcome
     position: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One append as it goes out, the same at every try."""
 
     subject: str

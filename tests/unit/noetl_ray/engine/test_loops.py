@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from noetl_ray.dsl.model import Loop
 from noetl_ray.engine.fold import fold

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from noetl_ray.errors import EnvelopeError
+from noetl_ray.events.canonical import canonical_json, sha256_hex
 from noetl_ray.events.envelope import (
     BIGINT_MAX,
     EVENTS_PER_RECORD_MAX,
@@ -207,3 +208,18 @@ def test_an_unknown_type_never_comes_out_of_the_log() -> None:
     data = encode_record(sample_record()).replace(b"step.enter", b"step.guess")
     with pytest.raises(EnvelopeError, match="not an event record"):
         decode_record(data)
+
+
+@pytest.mark.parametrize("kind", [Event, PayloadRef, Record], ids=lambda kind: kind.__name__)
+def test_ser_1_fields_are_declared_in_canonical_order(kind: type[msgspec.Struct]) -> None:
+    assert list(kind.__struct_fields__) == sorted(kind.__struct_fields__)
+
+
+def test_ser_1_what_needs_no_sorting_gives_the_canonical_bytes() -> None:
+    reference = PayloadRef(uri="noetl://x", sha256="0" * 64, media_type="m", bytes=3)
+    payload = {"z": {"b": 1, "a": [{"y": 1, "x": None}]}, "a": "é", "step": "s", "visit": 1}
+    event = sample_event(1, payload=payload, payload_ref=reference, meta={"n": 1, "m": 2})
+    record = Record(events=(event, sample_event(2)), consumed=(7, 3))
+    assert encode_record(record) == canonical_json(record)
+    bare = msgspec.structs.replace(event, envelope_checksum="", ingest_time=None, producer="")
+    assert checksum_of(event) == sha256_hex(canonical_json(bare))
