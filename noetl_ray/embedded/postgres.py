@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 ROLE = "noetl"
 DATABASE = "noetl"
+ROLES = ("noetl_projector", "noetl_reader")
+"""What the projector and the gateway are to the database; their rights come with the schema."""
 _UNPRIVILEGED = "nobody"
 _SOCKET_NAME = ".s.PGSQL.5432"
 _SOCKET_PATH_BYTES_MAX = 103
@@ -240,12 +242,20 @@ class _Home:
         return bool(found)
 
     def ensure_role_and_database(self) -> None:
-        """Our role is no superuser, so that row-level security binds it (TEN-3)."""
+        """Our role is no superuser, so that row-level security binds it (TEN-3).
+
+        It owns the schema; whoever projects or reads takes on a role that may do just that (SEC-2).
+        """
+        parts = "".join(
+            f"SELECT 'CREATE ROLE {role} NOLOGIN' WHERE NOT EXISTS "
+            f"(SELECT FROM pg_roles WHERE rolname = '{role}') \\gexec\nGRANT {role} TO {ROLE};\n"
+            for role in ROLES
+        )
         script = (
             f"SELECT 'CREATE ROLE {ROLE} LOGIN CREATEDB' WHERE NOT EXISTS "
             f"(SELECT FROM pg_roles WHERE rolname = '{ROLE}') \\gexec\n"
             f"SELECT 'CREATE DATABASE {DATABASE} OWNER {ROLE}' WHERE NOT EXISTS "
-            f"(SELECT FROM pg_database WHERE datname = '{DATABASE}') \\gexec\n"
+            f"(SELECT FROM pg_database WHERE datname = '{DATABASE}') \\gexec\n" + parts
         )
         arguments = ("-q", "-v", "ON_ERROR_STOP=1", "-d", self.dsn("postgres", "postgres"))
         self._call([str(self.binaries / "psql"), *arguments], script)

@@ -31,8 +31,23 @@ _encode = msgspec.json.Encoder(decimal_format="string").encode
 _decode = msgspec.json.Decoder().decode
 
 
+PROJECTOR_ROLE = "noetl_projector"
+"""May change rows of the read model, and nothing else in the database (SEC-2)."""
+READER_ROLE = "noetl_reader"
+"""May read the read model."""
+
+_TAKE_ROLE = """
+SELECT set_config('role', r.rolname, false) FROM pg_roles r
+WHERE r.rolname = $1 AND pg_has_role(session_user, r.oid, 'MEMBER')
+  AND (to_regnamespace('noetl') IS NULL
+       OR has_schema_privilege(r.oid, to_regnamespace('noetl'), 'USAGE'))
+"""
+
+
 async def open_pool(dsn: str, *, size_max: int, operator: bool) -> Pool:
     """A pool that connects when first used; so a server that is down now costs nothing yet.
+
+    Where the database has a role for the purpose and ours belongs to it, connections take it on.
 
     Args:
         dsn: The database.
@@ -45,7 +60,7 @@ async def open_pool(dsn: str, *, size_max: int, operator: bool) -> Pool:
         max_size=size_max,
         timeout=CONNECT_TIMEOUT_S,
         command_timeout=COMMAND_TIMEOUT_S,
-        init=_init,
+        init=_as_projector if operator else _as_reader,
         reset=_keep,
         server_settings={
             "application_name": "noetl-projector" if operator else "noetl-queries",
@@ -94,7 +109,16 @@ def columns_of(rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
     return list(zip(*rows, strict=True))
 
 
-async def _init(connection: Connection) -> None:
+async def _as_projector(connection: Connection) -> None:
+    await _init(connection, PROJECTOR_ROLE)
+
+
+async def _as_reader(connection: Connection) -> None:
+    await _init(connection, READER_ROLE)
+
+
+async def _init(connection: Connection, role: str) -> None:
+    await connection.fetchval(_TAKE_ROLE, role)
     await connection.set_type_codec(
         "jsonb",
         schema="pg_catalog",

@@ -14,9 +14,21 @@ import asyncpg
 from noetl_ray.errors import StoreError
 from noetl_ray.events.canonical import sha256_hex
 from noetl_ray.readmodel.postgres_errors import store_errors
+from noetl_ray.readmodel.postgres_pool import PROJECTOR_ROLE, READER_ROLE
 
 _LOCK_KEY = 0x6E6F65746C  # "noetl"
 _TIMEOUT_S = 60.0
+_RIGHTS = {
+    PROJECTOR_ROLE: (
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA noetl "
+        f"TO {PROJECTOR_ROLE}; "
+        f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA noetl TO {PROJECTOR_ROLE}; "
+        f"REVOKE UPDATE ON noetl.event FROM {PROJECTOR_ROLE}; "
+        f"REVOKE INSERT, UPDATE, DELETE ON noetl.schema_version FROM {PROJECTOR_ROLE}"
+    ),
+    READER_ROLE: f"GRANT SELECT ON ALL TABLES IN SCHEMA noetl TO {READER_ROLE}",
+}
+"""What the roles of :mod:`postgres_pool` may do, where a database has them (SEC-2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,4 +123,7 @@ async def _apply(connection: asyncpg.Connection[asyncpg.Record], todo: list[Migr
             migration.name,
             migration.checksum,
         )
+    for role, rights in _RIGHTS.items():
+        if await connection.fetchval("SELECT 1 FROM pg_roles WHERE rolname = $1", role):
+            await connection.execute(f"GRANT USAGE ON SCHEMA noetl TO {role}; {rights}")
     return newest

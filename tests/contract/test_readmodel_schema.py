@@ -191,3 +191,56 @@ async def test_prj_13_an_execution_is_one_row_found_by_its_key(postgres_dsn, sto
         "WHERE tenant_id = 'default' AND organization_id = 'default' AND execution_id = 1000"
     )
     assert "Seq Scan" not in "\n".join(row[0] for row in plan)
+
+
+async def test_ten_3_every_table_with_a_tenant_is_behind_row_level_security(connection):
+    """Forced, so that it binds the owner too, and with a policy that asks for the scope."""
+    open_tables = await connection.fetch(
+        """
+        SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = 'noetl' AND c.relkind IN ('r', 'p')
+          AND EXISTS (SELECT FROM pg_attribute a
+                      WHERE a.attrelid = c.oid AND a.attname = 'tenant_id' AND NOT a.attisdropped)
+          AND NOT (c.relrowsecurity AND c.relforcerowsecurity
+                   AND EXISTS (SELECT FROM pg_policies p WHERE p.schemaname = 'noetl'
+                               AND p.tablename = c.relname
+                               AND p.qual LIKE '%noetl.tenant_id%'
+                               AND p.qual LIKE '%noetl.organization_id%'))
+        """
+    )
+    assert [row["relname"] for row in open_tables] == []
+
+
+async def test_sec_2_the_projector_writes_rows_of_the_read_model_and_nothing_else(postgres_dsn):
+    store = await PostgresProjectionStore.open(postgres_dsn)
+    await store.commit(ProjectionBatch(checkpoints=(mark(3),), executions=(execution(3),)))
+    async with store._pool.acquire() as as_projector:
+        assert await as_projector.fetchval("SELECT current_user") == "noetl_projector"
+        for refused in (
+            "CREATE TABLE noetl.mine (a int)",
+            "CREATE TABLE public.mine (a int)",
+            "DROP TABLE noetl.execution",
+            "ALTER TABLE noetl.execution DISABLE ROW LEVEL SECURITY",
+            "UPDATE noetl.event SET payload = '{}'",
+            "DELETE FROM noetl.schema_version",
+            "CREATE SCHEMA mine",
+            "CREATE DATABASE mine",
+            "CREATE ROLE mine",
+        ):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await as_projector.execute(refused)
+    await store.close()
+
+
+async def test_sec_2_who_answers_questions_writes_nothing(postgres_dsn):
+    queries = await PostgresQueries.open(postgres_dsn)
+    assert await queries.executions(HOME) == []
+    async with queries._pool.acquire() as as_reader:
+        assert await as_reader.fetchval("SELECT current_user") == "noetl_reader"
+        for refused in (
+            "DELETE FROM noetl.execution",
+            "INSERT INTO noetl.schema_version VALUES (1)",
+        ):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await as_reader.execute(refused)
+    await queries.close()
