@@ -11,6 +11,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.noetl-ray-installed
 
+SEEDS ?= 2000
+FROM ?= 0
+
 # Folders that a checkout may lack are left out instead of failing.
 FAST_TESTS = $(wildcard tests/unit tests/simulation tests/golden) $(wildcard tests/test_*.py)
 SLOW_TESTS = $(wildcard tests/conformance tests/contract tests/cluster tests/chaos)
@@ -38,7 +41,8 @@ check: $(STAMP) ## lint, types, import rules and the tests that need no server (
 	$(BIN)/python -m pytest -q -n 2 $(FAST_TESTS)
 
 .PHONY: test
-test: check ## all of check, then contract, cluster and chaos tests (starts NATS, Postgres and Ray)
+test: check ## all of check, 2 000 simulated seeds, then contract, cluster and chaos tests (starts NATS, Postgres and Ray)
+	$(BIN)/python -m tests.simulation.run --seeds 2000
 	$(if $(SLOW_TESTS),$(BIN)/python -m pytest -q $(SLOW_TESTS))
 
 .PHONY: fmt
@@ -51,8 +55,8 @@ bench: $(STAMP) ## run every benchmark; each prints one JSON line
 	@for file in $(BENCHES); do module=$${file%.py}; $(BIN)/python -m $${module//\//.}; done
 
 .PHONY: simulate
-simulate: $(STAMP) ## the whole runtime in one process with seeded faults
-	$(BIN)/python -m pytest -q tests/simulation
+simulate: $(STAMP) ## the whole runtime with seeded faults on all cores: make simulate SEEDS=100000 [FROM=0]
+	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) --from $(FROM)
 
 # The stamp makes a second call instant. uv is used when it is there and works; pip otherwise.
 $(STAMP): requirements.lock pyproject.toml

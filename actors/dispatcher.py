@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from actors.frame_handover import handover, lease_ran_out, stage_of
+from actors.frame_handover import handover, stage_of
 from actors.messages import Offer, encode
 from actors.stamp import command_event
 from noetl_ray.errors import LogError, VersionConflictError
@@ -52,6 +52,14 @@ class _Sent:
     wait_s: float
 
 
+@dataclass(slots=True)
+class _Heard:
+    """The newest version of a frame's subject, and when it was first seen here."""
+
+    version: int
+    at: float
+
+
 class Dispatcher:
     """The commands of one conductor's executions on their way to workers."""
 
@@ -81,6 +89,7 @@ class Dispatcher:
         self._queued: set[str] = set()
         self._kept: dict[str, Event] = {}
         self._sent: dict[str, _Sent] = {}
+        self._heard: dict[str, _Heard] = {}
         self._claiming: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -91,6 +100,7 @@ class Dispatcher:
     def forget(self, command_id: str) -> None:
         """A command has ended."""
         self._sent.pop(command_id, None)
+        self._heard.pop(command_id, None)
         self._kept.pop(command_id, None)
 
     def serve(self) -> None:
@@ -295,8 +305,8 @@ class Dispatcher:
                 continue
             if command.worker_id is None:
                 self.enqueue(state.execution_id, command.command_id)
-            elif not self._fleet.alive(command.worker_id, command.incarnation) or lease_ran_out(
-                command, self._clock.now_ms()
+            elif self._ran_out(state, command) or not self._fleet.alive(
+                command.worker_id, command.incarnation
             ):
                 alive = self._fleet.alive(command.worker_id, command.incarnation)
                 what = "let the lease run out" if alive else "is gone"
@@ -305,6 +315,22 @@ class Dispatcher:
                 await self._claim(state, command, claim, released=reason)
             else:
                 await self._resend(state, command)
+
+    def _ran_out(self, state: ExecutionState, command: CommandState) -> bool:
+        """Whether nobody has spoken for a frame within its lease.
+
+        By this process's own clock, from the moment it saw the last word: two clocks that disagree
+        by more than a lease would else take every frame away as soon as it is given out.
+        """
+        stage = stage_of(state, command) if command.frame else None
+        if stage is None:
+            return False
+        now = self._clock.monotonic()
+        heard = self._heard.get(command.command_id)
+        if heard is None or heard.version != command.version:
+            self._heard[command.command_id] = _Heard(version=command.version, at=now)
+            return False
+        return now - heard.at > stage.policy.lease_seconds
 
     async def _resend(self, state: ExecutionState, command: CommandState) -> None:
         now = self._clock.monotonic()

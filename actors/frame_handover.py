@@ -35,11 +35,6 @@ def stage_of(state: ExecutionState, frame: CommandState) -> Stage | None:
     return stage
 
 
-def lease_ran_out(frame: CommandState, now_ms: int) -> bool:
-    """Whether nobody has spoken for a frame within its lease."""
-    return frame.frame and frame.worker_id is not None and now_ms > frame.lease_until_ms
-
-
 def handover(
     stage: Stage,
     frame: CommandState,

@@ -6,17 +6,15 @@ The source lies in the object store under its digest (P12).
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from noetl_ray.dsl.parse import parse_playbook
+from noetl_ray.dsl.parse import parsed_playbook
 from noetl_ray.engine.inputs import Program
 from noetl_ray.locator.resource import payload_locator
 from noetl_ray.payloads.content import get_payload
 from noetl_ray.tools.kinds import KNOWN_KINDS
 
 if TYPE_CHECKING:
-    from noetl_ray.dsl.model import Playbook
     from noetl_ray.dsl.template import Templates
     from noetl_ray.locator.keys import Placement
     from noetl_ray.payloads.port import ObjectStore
@@ -54,15 +52,9 @@ class Programs:
         if program is None:
             uri = payload_locator(scope, digest)
             source = await get_payload(self._objects, self._placement, scope, uri)
-            playbook = _parsed(source.decode(), self._known_kinds)
+            playbook = parsed_playbook(source.decode(), self._known_kinds)
             program = Program(playbook, self._templates)
             self._cache[scope, digest] = program
             while len(self._cache) > PROGRAMS_MAX:
                 self._cache.popitem(last=False)
         return program
-
-
-@lru_cache(maxsize=PROGRAMS_MAX)
-def _parsed(source: str, known_kinds: frozenset[str]) -> Playbook:
-    """A source is its own name, so roles of one process share what it parses to."""
-    return parse_playbook(source, known_kinds=known_kinds)

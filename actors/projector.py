@@ -36,7 +36,7 @@ from noetl_ray.readmodel.records import (
     ProjectionBatch,
 )
 from noetl_ray.scope import Scope
-from noetl_ray.wal.port import Recorded
+from noetl_ray.wal.port import Log, Recorded, Subscription, once
 from noetl_ray.wal.subjects import SYSTEM_ROOT, shard_filter
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from noetl_ray.clock import Clock
     from noetl_ray.hints.port import Hints
     from noetl_ray.readmodel.port import ProjectionStore
-    from noetl_ray.wal.port import Log, Subscription
     from noetl_ray.wal.tasklog import PositionedLines, TaskLog
 
 STATES_MAX = 4096
@@ -231,7 +230,8 @@ class Projector:
 
     async def _fold(self, part: _Part, records: Sequence[Recorded]) -> None:
         """Add records to what the next commit writes."""
-        due = [recorded for recorded in records if self._is_due(recorded)]
+        done = part.last.position if part.last is not None else 0
+        due = [recorded for recorded in once(records, done) if self._is_due(recorded)]
         await self._load(executions_of(due), part.before)
         project_records(due, part.before, part.made)
         part.records += len(due)

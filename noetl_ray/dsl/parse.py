@@ -7,7 +7,7 @@ Never raises anything but PlaybookError, whatever the text.
 from __future__ import annotations
 
 import hashlib
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.flow import check_graph
@@ -25,6 +25,8 @@ from noetl_ray.dsl.workbook import read_workbook
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+PARSED_MAX = 256
+"""Parsed texts that a process keeps."""
 _ROOT_KEYS = names("playbook")
 
 
@@ -45,6 +47,16 @@ def parse_playbook(
     if playbook is None:
         raise playbook_error(problems, source)
     return playbook
+
+
+def parsed_playbook(text: str, known_kinds: frozenset[str] | None = None) -> Playbook:
+    """The same, once per process: a text is its own name, and a playbook never changes."""
+    return _parsed(text, installed_kinds() if known_kinds is None else known_kinds)
+
+
+@lru_cache(maxsize=PARSED_MAX)
+def _parsed(text: str, known_kinds: frozenset[str]) -> Playbook:
+    return parse_playbook(text, known_kinds=known_kinds)
 
 
 def check_playbook(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from noetl_ray.dsl.parse import parse_playbook
+from noetl_ray.dsl.parse import parsed_playbook
 from noetl_ray.errors import ConflictError, NotFoundError, VersionConflictError
 from noetl_ray.events.canonical import sha256_hex
 from noetl_ray.events.types import AggregateType, EventType
@@ -73,7 +73,7 @@ async def register_playbook(ports: SubmitPorts, scope: Scope, source: str) -> Ca
     data = source.encode()
     # A text held here was parsed and stored before: the digest is the content.
     held = ports.playbooks.get(scope, sha256_hex(data))
-    playbook = held or parse_playbook(source)
+    playbook = held or parsed_playbook(source)
     reference = None if held else await _store(ports, scope, data)
     subject = catalog_subject(scope, playbook.path)
     for _ in range(REGISTER_TRIES_MAX):
@@ -189,7 +189,7 @@ async def load_playbook(ports: SubmitPorts, scope: Scope, digest: str) -> Playbo
     held = ports.playbooks.get(scope, digest)
     if held is not None:
         return held
-    playbook = parse_playbook(await playbook_text(ports, scope, digest))
+    playbook = parsed_playbook(await playbook_text(ports, scope, digest))
     ports.playbooks.put(scope, playbook)
     return playbook
 

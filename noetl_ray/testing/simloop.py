@@ -19,6 +19,7 @@ import random
 import sys
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 _process: contextvars.ContextVar[str] = contextvars.ContextVar("sim_process", default="")
@@ -34,6 +35,12 @@ class SimStuckError(Exception):
     """Nothing is ready and no timer runs: whatever is awaited will never come."""
 
 
+@dataclass(slots=True)
+class _Doom:
+    steps: int
+    strike: Callable[[], None]
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """A deterministic loop: the same seed gives the same run."""
 
@@ -45,6 +52,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._dead: set[str] = set()
         self._frozen: dict[str, list[Any]] = {}
+        self._doomed: dict[str, _Doom] = {}
         self._graveyard: list[Any] = []
         self._clock_resolution = 1e-9
 
@@ -63,6 +71,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def kill(self, process: str) -> None:
         """Nothing of this process runs any more."""
         self._dead.add(process)
+
+    def doom(self, process: str, steps: int, strike: Callable[[], None]) -> None:
+        """Call ``strike`` once a process has run so many more steps: a crash at any await."""
+        self._doomed[process] = _Doom(steps, strike)
 
     def freeze(self, process: str) -> None:
         """Stop a process the way a long pause does; it knows nothing of it afterwards."""
@@ -108,23 +120,35 @@ class SimLoop(asyncio.BaseEventLoop):
                 ready.append(timer)
         if not ready:
             return
-        index = self.rng.randrange(len(ready))
-        handle = ready[index]
-        del ready[index]
+        if len(ready) == 1:
+            handle = ready.popleft()
+        else:
+            index = int(self.rng.random() * len(ready))
+            handle = ready[index]
+            del ready[index]
         if handle._cancelled:
             return
         process = handle._context.get(_process, "")
-        if process in self._frozen and process not in self._dead:
-            self._frozen[process].append(handle)
-            return
         if process in self._dead:
             # Kept, not dropped: a collected coroutine would run its `finally` blocks.
             self._graveyard.append(handle)
             return
+        if process in self._frozen:
+            self._frozen[process].append(handle)
+            return
         self.steps += 1
         handle._run()
+        if process in self._doomed:
+            self._draw_near(process)
         if self.on_step is not None:
             self.on_step()
+
+    def _draw_near(self, process: str) -> None:
+        doom = self._doomed[process]
+        doom.steps -= 1
+        if doom.steps <= 0:
+            del self._doomed[process]
+            doom.strike()
 
     def _write_to_self(self) -> None:
         """There is no selector to wake."""
@@ -157,6 +181,9 @@ def run_simulated(seed: int, main: Callable[[SimLoop], Coroutine[Any, Any, Any]]
     """Run one coroutine to its end on a fresh simulated loop."""
     loop = SimLoop(seed)
     previous = asyncio.get_event_loop_policy()
+    collecting = gc.isenabled()
+    # What is thrown away in between would run at moments no seed decides.
+    gc.disable()
     try:
         asyncio.set_event_loop(loop)
         task = loop.spawn("", main(loop))
@@ -165,6 +192,8 @@ def run_simulated(seed: int, main: Callable[[SimLoop], Coroutine[Any, Any, Any]]
         _bury(loop)
         asyncio.set_event_loop(None)
         asyncio.set_event_loop_policy(previous)
+        if collecting:
+            gc.enable()
 
 
 def _bury(loop: SimLoop) -> None:

@@ -205,10 +205,12 @@ class Pipeline:
             locals_ = self._locals.of(task, self._attempt)
             names = self._locals.names(locals_)
             config, timeout = self._render(task, locals_, names)
-            context = await self._context_for(task, self._attempt, self._turns, timeout, names)
-            acting = self._clock.monotonic()
             result = self._answered() or await self._adopted(task)
-            result = result or await tool.run(config, context)
+            if result is None:
+                # Last before the call, and after anything that waits: it asks for the lease (P22).
+                context = await self._context_for(task, self._attempt, self._turns, timeout, names)
+                acting = self._clock.monotonic()
+                result = await tool.run(config, context)
             data, meta, ref = result.data, result.meta, result.ref
         except Parked as parked:
             self._runs -= 1

@@ -118,8 +118,13 @@ class MemoryLog:
 
     async def read(self, subject_filter: str, *, from_position: int = 1) -> AsyncIterator[Recorded]:
         """All records that match now, in order, then end."""
-        for recorded in tuple(self._records[max(0, from_position - 1) :]):
-            if recorded is not None and matches(subject_filter, recorded.subject):
+        found: list[int] = []
+        for subject, positions in self._subjects.items():
+            if matches(subject_filter, subject):
+                found += positions
+        for position in sorted(found):
+            recorded = self._at(position) if position >= from_position else None
+            if recorded is not None:
                 yield recorded
 
     async def subscribe(

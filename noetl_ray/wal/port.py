@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from noetl_ray.events.envelope import Record, decode_record
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
 
 class Recorded:
@@ -141,3 +141,11 @@ class Log(Protocol):
     async def close(self) -> None:
         """Let go of connections."""
         ...
+
+
+def once(records: Sequence[Recorded], after: int = 0) -> Iterator[Recorded]:
+    """In order and each once: a subscription may hand out again what it has handed out."""
+    for recorded in records:
+        if recorded.position > after:
+            after = recorded.position
+            yield recorded

@@ -5,160 +5,213 @@ And the invariants.
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import random
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
-from noetl_ray.engine.state import ExecutionState
-from noetl_ray.readmodel.objects import newest_objects
-from noetl_ray.readmodel.records import BusinessObjectRow
-from noetl_ray.replay.reading import read_execution
-from noetl_ray.replay.surfaces import first_difference, rows_of_records, surfaces_of
-from noetl_ray.submit import Submission, register_playbook, submit_execution
+from noetl_ray.errors import LogUnavailableError, NoetlError, StoreUnavailableError
+from noetl_ray.submit import Submission, cancel_execution, register_playbook, submit_execution
 from noetl_ray.testing.simloop import SimLoop, run_simulated
+from tests.simulation.derived import check_read_model
+from tests.simulation.faults import CALM, ROUGH
 from tests.simulation.generate import CHILDREN, random_children, random_playbook
-from tests.simulation.invariants import check_log, folded, objects_said, records, trace
-from tests.simulation.shards import check_checkpoints, check_epochs
-from tests.simulation.world import CALM, ROUGH, SHARDS, FaultPlan, World
+from tests.simulation.invariants import objects_said, records, trace
+from tests.simulation.shards import check_shards
+from tests.simulation.torment import torment
+from tests.simulation.world import LOOK_S, World
 
-ROUGH_S = 25.0
-CALM_LIMIT_S = 600.0
+ROUGH_S = 15.0
+STRIKE_EVERY_S = 0.8
+SUBMITTED_WITHIN_S = 3.0
+LIMIT_S = 600.0
+AFTER_S = 6.0
+"""How long everything is watched after its end: hints are up to five seconds late."""
+CANCELLED = 0.08
+TOLD_TWICE = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What somebody wants: a playbook, perhaps under a key and asked twice, perhaps cancelled."""
+
+    source: str
+    key: str | None = None
+    cancel_after_s: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """What came of a run."""
+
+    wrong: list[str]
+    traces: list[dict[str, object] | None]
+    digest: str = ""
+    """Over every stored record: the same seed must give the same bytes."""
+    virtual_s: float = 0.0
+    steps: int = 0
+    ids: list[int] = field(default_factory=list)
+
+
+def orders_of(rng: random.Random) -> tuple[list[Order], list[str]]:
+    """One to three playbooks and what is done with them, and playbooks that the first calls."""
+    count = rng.randint(1, 3)
+    children = random_children(rng) if rng.random() < 0.35 else []
+    calls = CHILDREN if children else ()
+    orders = [
+        Order(
+            source=random_playbook(rng, calls=() if index else calls),
+            key=f"key-{index}" if rng.random() < TOLD_TWICE else None,
+            cancel_after_s=rng.uniform(0, 10) if rng.random() < CANCELLED else None,
+        )
+        for index in range(count)
+    ]
+    return orders, children
 
 
 def run_seed(seed: int) -> list[str]:
     """Everything that went wrong under a seed; empty when all held."""
-    rng = random.Random(seed)
-    books = [random_playbook(rng) for _ in range(rng.randint(1, 3))]
-    children: list[str] = []
-    if rng.random() < 0.35:
-        children = random_children(rng)
-        books[0] = random_playbook(rng, calls=CHILDREN)
-    calm = run_simulated(seed, lambda loop: _run(loop, books, CALM, False, children))
-    rough = run_simulated(seed, lambda loop: _run(loop, books, ROUGH, True, children))
-    wrong = [f"calm: {w}" for w in calm["wrong"]] + [f"rough: {w}" for w in rough["wrong"]]
-    for index, (one, two) in enumerate(zip(calm["traces"], rough["traces"], strict=False)):
-        if one["status"] == "COMPLETED" and one != two:
-            wrong.append(f"playbook {index}: calm {one} rough {two}")
+    orders, children = orders_of(random.Random(seed))
+    return compare(seed, orders, children)
+
+
+def compare(seed: int, orders: list[Order], children: Sequence[str] = ()) -> list[str]:
+    """What went wrong in a calm and in a rough run, and how their outcomes differ."""
+    calm: Run = run_simulated(seed, lambda loop: run_orders(loop, orders, children, rough=False))
+    if calm.wrong:
+        return [f"calm: {each}" for each in calm.wrong]
+    rough: Run = run_simulated(seed, lambda loop: run_orders(loop, orders, children, rough=True))
+    wrong = [f"rough: {each}" for each in rough.wrong]
+    for index, (order, one, two) in enumerate(zip(orders, calm.traces, rough.traces, strict=True)):
+        if order.cancel_after_s is not None or one is None or two is None:
+            continue
         if one["status"] != two["status"]:
             wrong.append(f"playbook {index}: calm {one['status']} rough {two['status']}")
+        elif one["status"] == "COMPLETED":
+            apart = {key: (one[key], two[key]) for key in one if one[key] != two[key]}
+            wrong += [f"playbook {index}, {key}: {_apart(*pair)}" for key, pair in apart.items()]
     return wrong
 
 
-async def _run(
-    loop: SimLoop,
-    books: list[str],
-    faults: FaultPlan,
-    crashes: bool,
-    children: Sequence[str] = (),
-) -> dict[str, Any]:
+async def run_orders(
+    loop: SimLoop, orders: list[Order], children: Sequence[str] = (), *, rough: bool
+) -> Run:
+    """Run playbooks to their end in a world of their own and look at what it has come to."""
     # Half of the rough runs are without leases: the fence alone keeps two conductors apart (P3).
-    leases = not crashes or loop.rng.random() < 0.5
-    world = World(loop, CALM, conductors=2 if crashes else 1, leases=leases)
+    leases = not rough or loop.rng.random() < 0.5
+    world = World(loop, conductors=2 if rough else 1, leases=leases)
+    if not rough:
+        # What only derives from the log is held against it in the rough run.
+        world.wanted = ["conductor/0", "worker/0", "worker/1", "keeper/0"]
     world.start_all()
     await world.clock.sleep(0.5)
     for child in children:
         await register_playbook(world.submit_ports, world.scope, child)
-    ids: list[int] = []
-    for book in books:
-        done = await submit_execution(
-            world.submit_ports, world.scope, "default", Submission(source=book)
-        )
-        ids.append(done.execution_id)
-    if crashes:
-        world.faults = faults
-        await _torment(world)
+    if rough:
+        world.faults = ROUGH
+        striking = loop.spawn("", torment(world, ROUGH_S, STRIKE_EVERY_S, lambda: over))
+    over = False
+    ids = list(await asyncio.gather(*(_submit(world, order, rough=rough) for order in orders)))
+    if rough:
+        while not striking.done():
+            over = world.ledger.have_ended(ids)
+            await world.clock.sleep(LOOK_S)
         world.faults = CALM
-    ended = await world.settle(ids, within_s=CALM_LIMIT_S)
+    ended = await world.settle(ids, within_s=LIMIT_S)
     wrong = list(world.violations)
-    if not ended:
-        states = folded(world.log)
+    states = world.ledger.states
+    if ended:
+        await asyncio.gather(*world.trouble)
+        await world.clock.sleep(AFTER_S if rough else 1.0)
+        wrong = [*world.violations, *world.ledger.at_end(), *check_shards(world)]
+        if rough:
+            wrong += await check_read_model(world, [*states])
+    elif not wrong:
         wrong.append(f"not ended: {[(i, states[i].status if i in states else None) for i in ids]}")
-    else:
-        await world.clock.sleep(10.0)
-        wrong += check_log(world.log)
-        wrong += check_shards(world)
-        wrong += await _check_read_model(world, [*folded(world.log)])
-    states = folded(world.log)
     world.stop()
-    return {
-        "wrong": wrong,
-        "traces": [_trace(world, states, i) for i in ids if i in states],
-        "steps": loop.steps,
-    }
+    return Run(
+        wrong=wrong,
+        traces=[_trace(world, i) if i in states else None for i in ids],
+        digest=_digest(world),
+        virtual_s=loop.time(),
+        steps=loop.steps,
+        ids=ids,
+    )
 
 
-def _trace(world: World, states: dict[int, ExecutionState], execution_id: int) -> dict[str, object]:
+async def _submit(world: World, order: Order, *, rough: bool) -> int:
+    """Ask for an execution as a client does; one with a key may be asked for twice at once."""
+    await world.clock.sleep(world.loop.rng.uniform(0, SUBMITTED_WITHIN_S))
+    asked = Submission(source=order.source, idempotency_key=order.key)
+    if rough and order.key:
+        one, two = await asyncio.gather(_ask(world, asked), _ask(world, asked))
+        if one != two:
+            world.violations.append(f"key {order.key} made {one} and {two}")
+    else:
+        one = await _ask(world, asked)
+    if rough and order.cancel_after_s is not None:
+        world.trouble.append(world.loop.spawn("", _cancel(world, one, order.cancel_after_s)))
+    return one
+
+
+async def _ask(world: World, asked: Submission) -> int:
+    while True:
+        try:
+            done = await submit_execution(world.submit_ports, world.scope, "default", asked)
+        except (LogUnavailableError, StoreUnavailableError):
+            # Whoever gave no key may have made one execution more than it knows of.
+            await world.clock.sleep(0.5)
+        else:
+            return done.execution_id
+
+
+async def _cancel(world: World, execution_id: int, after_s: float) -> None:
+    await world.clock.sleep(after_s)
+    for _ in range(5):
+        try:
+            await cancel_execution(world.submit_ports, world.scope, execution_id, "no longer")
+        except (LogUnavailableError, StoreUnavailableError):
+            await world.clock.sleep(0.5)
+        except NoetlError:
+            return
+        else:
+            return
+
+
+def _digest(world: World) -> str:
+    seen = hashlib.sha256()
+    for each in records(world.log):
+        seen.update(f"{each.position} {each.subject} {each.time_ms}".encode())
+        for event in each.record.events:
+            seen.update(event.envelope_checksum.encode())
+    return seen.hexdigest()
+
+
+def _trace(world: World, execution_id: int) -> dict[str, object]:
     """A run's trace, what it said about business objects, and the same of all it called."""
-    state = states[execution_id]
+    states = world.ledger.states
     said = sorted(
         (row.step, row.visit, row.task, row.object_id, row.status)
         for row in objects_said(world.log)
-        if row.execution_id == state.execution_id
+        if row.execution_id == execution_id
     )
     called = [i for i, other in states.items() if other.parent_execution_id == execution_id]
-    below = sorted((_trace(world, states, child) for child in called), key=repr)
-    return {**trace(state), "objects": said, "children": below}
+    below = sorted((_trace(world, child) for child in called), key=repr)
+    return {**trace(states[execution_id]), "objects": said, "children": below}
 
 
-async def _torment(world: World) -> None:
-    """Kill or freeze processes at random moments for a while."""
-    rng = world.loop.rng
-    until = world.loop.time() + ROUGH_S
-    while world.loop.time() < until:
-        await world.clock.sleep(rng.expovariate(0.6))
-        world.violations += check_shards(world)
-        if rng.random() < 0.05:
-            # Derived stores may go at any moment (PRIN-2).
-            world.owners.wipe()
-            world.checkpoints.wipe()
-        name = rng.choice(world.wanted)
-        if name not in world.live:
-            continue
-        if rng.random() < 0.05:
-            world.notice(name)
-        if rng.random() < 0.25:
-            process = world.processes[name]
-            world.loop.freeze(process)
-            await world.clock.sleep(rng.choice([0.5, 3.0, 12.0]))
-            world.loop.thaw(process)
-        else:
-            world.crash(name)
-            await world.clock.sleep(rng.uniform(0.05, 4.0))
-            world.start(name)
-
-
-def check_shards(world: World) -> list[str]:
-    """Checkpoints and leases, as they are now."""
-    return check_checkpoints(world.checkpoints, records(world.log), range(SHARDS)) + check_epochs(
-        records(world.log)
-    )
-
-
-async def _check_read_model(world: World, ids: list[int]) -> list[str]:
-    """The projector's rows equal a fold of the log."""
-    wrong: list[str] = []
-    states = folded(world.log)
-    for execution_id in ids:
-        row = await world.readmodel.execution(world.scope, execution_id)
-        state = states[execution_id]
-        if row is None or row.status != state.status or row.event_count != state.event_count:
-            wrong.append(f"read model of {execution_id}: {row} but the log says {state.status}")
-        live = await world.readmodel.whole_execution(world.scope, execution_id)
-        again = rows_of_records(await read_execution(world.log, world.scope, execution_id))
-        if live is None or again is None:
-            wrong.append(f"read model of {execution_id} has no state")
-        else:
-            apart = first_difference(surfaces_of(again), surfaces_of(live))
-            wrong += [f"invariant 1, read model of {execution_id}: {apart}"] if apart else []
-    said = objects_said(world.log)
-    kept = await world.readmodel.business_object_history(world.scope, limit=10_000)
-    if sorted(kept, key=_version) != sorted(said, key=_version):
-        wrong.append(f"read model has {len(kept)} statements about objects, the log {len(said)}")
-    now = await world.readmodel.business_objects(world.scope, limit=10_000)
-    if sorted(now, key=_version) != sorted(newest_objects(said), key=_version):
-        wrong.append("read model's objects are not the newest statements")
-    return wrong
-
-
-def _version(row: BusinessObjectRow) -> int:
-    return row.version
+def _apart(calm: object, rough: object) -> str:
+    """Where two parts of a trace differ; only that of mappings and lists."""
+    if isinstance(calm, dict) and isinstance(rough, dict):
+        keys = [key for key in calm | rough if calm.get(key) != rough.get(key)]
+        return "; ".join(f"{key}: calm {calm.get(key)} rough {rough.get(key)}" for key in keys)
+    if isinstance(calm, list) and isinstance(rough, list):
+        gone, new = list(calm), []
+        for each in rough:
+            if each in gone:
+                gone.remove(each)
+            else:
+                new.append(each)
+        return f"only calm {gone}, only rough {new}"
+    return f"calm {calm} rough {rough}"

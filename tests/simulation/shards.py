@@ -1,8 +1,8 @@
-"""What must hold of checkpoints and leases at any moment (P25, PRJ-6)."""
+"""What must hold of checkpoints at any moment (P25); epochs are checked as claims are stored."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
 
 from noetl_ray.engine.fold import fold
 from noetl_ray.engine.state import ExecutionState
@@ -10,27 +10,28 @@ from noetl_ray.events.types import EventType
 from noetl_ray.replay.history import normalised
 from noetl_ray.shards.checkpoint import read_chain
 from noetl_ray.shards.memory import MemoryCheckpoints
-from noetl_ray.wal.port import Recorded
-from noetl_ray.wal.subjects import parse_event_subject
-from tests.simulation.invariants import fold_all
+from tests.simulation.ledger import Ledger
+from tests.simulation.world import SHARDS, World
 
 
-def check_checkpoints(
-    store: MemoryCheckpoints, records: Sequence[Recorded], shards: range
-) -> list[str]:
+def check_shards(world: World) -> list[str]:
+    """Checkpoints as they are now."""
+    return check_checkpoints(world.checkpoints, world.ledger, range(SHARDS))
+
+
+def check_checkpoints(store: MemoryCheckpoints, ledger: Ledger, shards: range) -> list[str]:
     """A checkpoint and the log after it give what the whole log gives, for all that is open."""
     wrong: list[str] = []
-    whole = {e: state for e, state in fold_all(records).items() if not state.terminal}
+    whole = {e: state for e, state in ledger.states.items() if not state.terminal}
     for shard in shards:
         found = read_chain(shard, store._chains.get(shard, ()))
         if found.refused:
             wrong.append(f"the checkpoint of shard {shard} {found.refused}")
             continue
         states: dict[int, ExecutionState] = dict(found.states)
-        for recorded in records:
-            parsed = parse_event_subject(recorded.subject)
-            if parsed is None or parsed.shard != shard or recorded.position <= found.position:
-                continue
+        of_shard = ledger.of_shard[shard]
+        after = bisect_right(of_shard, found.position, key=lambda each: each.position)
+        for recorded in of_shard[after:]:
             first = recorded.record.events[0]
             before = states.get(first.execution_id)
             if before is not None or first.event_type is EventType.EXECUTION_REQUESTED:
@@ -44,18 +45,4 @@ def check_checkpoints(
             for e in opened.keys() & wanted
             if normalised(opened[e]) != normalised(whole[e])
         ]
-    return wrong
-
-
-def check_epochs(records: Sequence[Recorded]) -> list[str]:
-    """Each claim of a shard has a later epoch than every claim before it (PRJ-6)."""
-    wrong: list[str] = []
-    newest: dict[int, int] = {}
-    for recorded in records:
-        for event in recorded.record.events:
-            if event.event_type is EventType.SHARD_CLAIMED:
-                shard, epoch = event.payload["shard"], event.payload["epoch"]
-                if epoch <= newest.get(shard, 0):
-                    wrong.append(f"shard {shard} was claimed again under epoch {epoch}")
-                newest[shard] = epoch
     return wrong

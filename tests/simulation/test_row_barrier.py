@@ -9,7 +9,7 @@ import pytest
 from noetl_ray.events.types import EventType
 from noetl_ray.submit import Submission, submit_execution
 from noetl_ray.testing.simloop import SimLoop, run_simulated
-from tests.simulation.invariants import check_log, fold_all, records
+from tests.simulation.invariants import fold_all, records
 from tests.simulation.world import World
 
 ITEMS = 1_000
@@ -62,7 +62,7 @@ async def _run(loop: SimLoop, text: str) -> tuple[list[str], int, int, Counter[i
             world.crash(name)
             world.start(name)
     ended = await world.settle([done.execution_id], within_s=600)
-    wrong = [*world.violations, *check_log(world.log), *([] if ended else ["not ended"])]
+    wrong = [*world.violations, *world.ledger.at_end(), *([] if ended else ["not ended"])]
     given = records(world.log)
     told: Counter[int] = Counter()
     counts = []

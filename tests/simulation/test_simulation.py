@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from noetl_ray.testing.simloop import run_simulated
-from tests.simulation.scenario import _run, run_seed
-from tests.simulation.world import CALM, ROUGH
+from tests.simulation.scenario import Order, Run, compare, run_orders, run_seed
 
 SEEDS_PER_TEST = 20
 BLOCKS = 10
@@ -38,9 +42,36 @@ workflow:
   - step: j
     tool: {kind: noop}
 """
-    runs = [run_simulated(11, lambda loop: _run(loop, [book], ROUGH, True)) for _ in range(2)]
+    runs: list[Run] = [
+        run_simulated(11, lambda loop: run_orders(loop, [Order(source=book)], rough=True))
+        for _ in range(2)
+    ]
     assert runs[0] == runs[1]
-    assert runs[0]["wrong"] == []
+    assert runs[0].wrong == []
+
+
+def test_a_seed_gives_the_same_bytes_in_another_process() -> None:
+    """What a failing seed prints must run again exactly, whatever order sets have there."""
+    code = (
+        "import random; from noetl_ray.testing.simloop import run_simulated;"
+        "from tests.simulation.scenario import orders_of, run_orders;"
+        "orders, children = orders_of(random.Random(4));"
+        "run = run_simulated(4, lambda loop: run_orders(loop, orders, children, rough=True));"
+        "print(run.digest)"
+    )
+    root = Path(__file__).parents[2]
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=root,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(root)},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout.splitlines()[-1]
+        for hash_seed in ("1", "2")
+    }
+    assert len(told) == 1
 
 
 CALLS = """
@@ -79,15 +110,7 @@ workflow:
 """
 
 
-def calls_went_wrong(seed: int) -> list[str]:
-    """Calls within calls and in a loop, with crashes; everything that went wrong."""
-    books, called = [CALLS], [MIDDLE, LEAF]
-    calm = run_simulated(seed, lambda loop: _run(loop, books, CALM, False, called))
-    rough = run_simulated(seed, lambda loop: _run(loop, books, ROUGH, True, called))
-    wrong = [*calm["wrong"], *rough["wrong"]]
-    return wrong if calm["traces"] == rough["traces"] else [*wrong, "traces differ"]
-
-
 def test_p13_calls_survive_crashes_and_happen_once() -> None:
+    """Calls within calls and in a loop."""
     for seed in range(12):
-        assert calls_went_wrong(seed) == [], seed
+        assert compare(seed, [Order(source=CALLS)], [MIDDLE, LEAF]) == [], seed

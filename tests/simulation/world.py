@@ -6,28 +6,13 @@ Memory adapters, virtual time, processes that die and come back.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable
 
 from actors.conductor import Conductor
-from actors.contexts import ContextStore
-from actors.deciding import ConductorPorts
-from actors.keeper import Keeper
-from actors.materializer import Materializer
 from actors.ownership import LeasedShards
-from actors.programs import Programs
-from actors.projector import Projector
 from actors.role import Role, run_role
-from actors.shard_owner import FixedShards
-from actors.worker import Worker
-from actors.worker_ports import WorkerIdentity, WorkerPorts
-from noetl_ray.credentials.memory import MemoryCredentials
-from noetl_ray.dsl.template import Templates
-from noetl_ray.errors import LogUnavailableError, StoreUnavailableError, ToolError
-from noetl_ray.events.envelope import Record
-from noetl_ray.events.types import COMMAND_TERMINAL, FRAME_TERMINAL, TASK_RECORDS, EventType
+from noetl_ray.errors import InternalError, LogUnavailableError, StoreUnavailableError
 from noetl_ray.hints.memory import MemoryHints
 from noetl_ray.ids import SnowflakeIds
 from noetl_ray.locator.keys import Placement
@@ -38,141 +23,67 @@ from noetl_ray.scope import Scope
 from noetl_ray.shards.memory import MemoryCheckpoints, MemoryOwners
 from noetl_ray.submit import SubmitPorts
 from noetl_ray.testing.simloop import SimClock, SimLoop
-from noetl_ray.tools.noop import NoopTool
-from noetl_ray.tools.playbook import PlaybookTool
-from noetl_ray.tools.port import ToolContext, ToolResult
-from noetl_ray.tools.registry import ToolRegistry
-from noetl_ray.wal.memory import MemoryLog
-from noetl_ray.wal.subjects import token
+from noetl_ray.tools.port import ToolContext
+from noetl_ray.wal.port import Log
 from noetl_ray.wal.tasklog_memory import MemoryTaskLog
-from placement.offer import Place
-from tests.simulation.queue import Queues, QueueTool
+from tests.simulation.faults import CALM, FaultPlan, Faults
+from tests.simulation.ledger import Ledger
+from tests.simulation.queue import Queues
+from tests.simulation.roles import BUILDERS, LEASE_MS, SHARDS, Mine
+from tests.simulation.wires import ProcessHints, ProcessLog, SimLog
 
-SHARDS = 4
-LEASE_MS = 8_000
-SHARD_LEASE_S = 6.0
-TEMPLATES = Templates()
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
+LOOK_S = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultPlan:
-    """How unkind the world is; all chances per event."""
-
-    lost_publish: float = 0.0
-    lost_ack: float = 0.0
-    slow_log: float = 0.0
-    slow_delivery: float = 0.0
-    lost_hint: float = 0.0
-    doubled_hint: float = 0.0
-    late_hint: float = 0.0
-    failing_store: float = 0.0
-    failing_shards: float = 0.0
-    """Chance of an outage, or a lost ack, of the table of owners and of the checkpoints."""
-
-
-CALM = FaultPlan()
-ROUGH = FaultPlan(
-    lost_publish=0.03,
-    lost_ack=0.04,
-    slow_log=0.1,
-    slow_delivery=0.15,
-    lost_hint=0.1,
-    doubled_hint=0.1,
-    late_hint=0.15,
-    failing_store=0.05,
-    failing_shards=0.05,
-)
-
-
-class EffectTool:
-    """The outside world: an effect that counts itself, takes time.
-
-    And can fail the first few times.
-    """
-
-    kind: ClassVar[str] = "http"
-    side_effects: ClassVar[bool] = True
-    meta_key: ClassVar[str] = "http"
-    text_keys: ClassVar[frozenset[str]] = frozenset({"url"})
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    async def run(self, config: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Wait, do it, wait, say so."""
-        world = self._world
-        world.effect(context)
-        await world.clock.sleep(float(config.get("takes_ms", 0)) / 1000)
-        context.log("stdout", f"effect of {context.step}")
-        if context.attempt <= int(config.get("fail_first", 0)):
-            msg = "simulated failure"
-            raise ToolError(msg, "server_error", True, {"status_code": 500})
-        return ToolResult(data=config["value"], meta={"status": 200})
-
-    async def close(self) -> None:
-        """Nothing to let go of."""
-
-
-class _RoleHints:
-    """The hint port as one process has it: handlers run in that process, whoever sends."""
-
-    def __init__(self, shared: MemoryHints, loop: SimLoop, process: str) -> None:
-        self._shared = shared
-        self._loop = loop
-        self._process = process
-
-    async def send(self, subject: str, data: bytes) -> None:
-        await self._shared.send(subject, data)
-
-    async def listen(self, subject: str, handler: Any) -> Any:
-        return await self._shared.listen(subject, self._loop.within(self._process, handler))
-
-    async def close(self) -> None:
-        """The shared table stays."""
+__all__ = ["LEASE_MS", "LOOK_S", "SHARDS", "World"]
 
 
 class World:
     """Ports, processes and what they did."""
 
     def __init__(
-        self, loop: SimLoop, faults: FaultPlan = CALM, *, conductors: int = 1, leases: bool = True
+        self, loop: SimLoop, plan: FaultPlan = CALM, *, conductors: int = 1, leases: bool = True
     ) -> None:
         """Make the world.
 
         Args:
             loop: Time, and who is next.
-            faults: How unkind it is.
+            plan: How unkind it is.
             conductors: How many there are.
             leases: Whether they share the shards; else each drives all of them, and the fence
                 alone keeps them apart (P3).
         """
         self.loop = loop
         self.leases = leases
-        self.checkpoints = MemoryCheckpoints(fault=self._checkpoint_fault)
-        self.owners = MemoryOwners(fault=self._owners_fault)
-        self.faults = faults
         self.clock = SimClock(loop)
-        self.log = MemoryLog(self.clock, faults=self)
-        self.hints = MemoryHints(faults=self)
-        self.objects = MemoryObjects(fault=self._store_fault)
+        self.unkind = Faults(loop, plan)
+        self.ledger = Ledger()
+        self.violations = self.ledger.violations
+        self.log = SimLog(self.clock, self.unkind, self.ledger.stored)
+        self.hints = MemoryHints(faults=self.unkind)
+        self.checkpoints = MemoryCheckpoints(fault=self.unkind.of_checkpoints)
+        self.owners = MemoryOwners(fault=self.unkind.of_owners)
+        self.objects = MemoryObjects(fault=self.unkind.of_store)
         self.tasklog = MemoryTaskLog()
         self.readmodel = MemoryReadModel()
         self.placement = Placement(shard_count=SHARDS)
         self.results = ResultStore(
             self.objects, self.placement, context_max_bytes=1_500, offload_bytes=None
         )
-        self.effects: Counter[str] = Counter()
-        self.violations: list[str] = []
         self.queues = Queues()
+        self.strict_barrier = False
+        """Whether an effect whose result is stored already is wrong: so when stores never fail and
+        no two holders run at once."""
         self.scope = Scope()
         self._generator = 1
         self._incarnations: Counter[str] = Counter()
         self.processes: dict[str, str] = {}
+        self._wires: dict[str, tuple[ProcessLog, ProcessHints]] = {}
+        self.doubled: set[str] = set()
+        """Names of which two processes lived at once, or were thought to; one may end over it."""
         self.live: dict[str, Role] = {}
+        self.trouble: list[asyncio.Task[None]] = []
+        """What is still to happen to processes: deaths announced, zombies that sleep."""
         self.wanted = [
             *(f"conductor/{i}" for i in range(conductors)),
             "worker/0",
@@ -181,56 +92,33 @@ class World:
             "projector/0",
             "materializer/0",
         ]
-        self.submit_ports = self._submit("noetl://tenant/default/org/default/client/sim")
+        producer = "noetl://tenant/default/org/default/client/sim"
+        self.submit_ports = self.submit_as(producer, self.log, self.clock)
 
-    # Faults, as the adapters ask for them
+    @property
+    def faults(self) -> FaultPlan:
+        """How unkind the world is now."""
+        return self.unkind.plan
 
-    async def before_append(self, subject: str, record: Record) -> None:
-        if self._chance(self.faults.slow_log):
-            await self.clock.sleep(self.loop.rng.uniform(0, 2))
-        if self._chance(self.faults.lost_publish):
-            msg = "lost on the way in"
-            raise LogUnavailableError(msg)
+    @faults.setter
+    def faults(self, plan: FaultPlan) -> None:
+        self.unkind.plan = plan
 
-    async def after_append(self, subject: str, record: Record, position: int) -> None:
-        if self._chance(self.faults.slow_log):
-            await self.clock.sleep(self.loop.rng.uniform(0, 2))
-        if self._chance(self.faults.lost_ack):
-            msg = "ack lost"
-            raise LogUnavailableError(msg)
+    @property
+    def effects(self) -> Counter[str]:
+        """How often each effect has happened."""
+        return self.ledger.effects
 
-    async def delay_delivery(self) -> None:
-        if self._chance(self.faults.slow_delivery):
-            await self.clock.sleep(self.loop.rng.uniform(0, 1))
-
-    def deliveries(self, subject: str, data: bytes) -> list[float]:
-        if self._chance(self.faults.lost_hint):
-            return []
-        delay = self.loop.rng.uniform(0, 5) if self._chance(self.faults.late_hint) else 0.0
-        return [delay, delay] if self._chance(self.faults.doubled_hint) else [delay]
-
-    async def _store_fault(self, operation: str, key: str) -> None:
-        await asyncio.sleep(0)
-        if operation in ("put", "get", "info") and self._chance(self.faults.failing_store):
-            msg = "simulated"
-            raise StoreUnavailableError(msg)
-
-    async def _checkpoint_fault(self, what: str) -> None:
-        await asyncio.sleep(0)
-        if self._chance(self.faults.slow_log):
-            await self.clock.sleep(self.loop.rng.uniform(0, 2))
-        if self._chance(self.faults.failing_shards):
-            msg = f"simulated {what}"
-            raise LogUnavailableError(msg)
-
-    async def _owners_fault(self, what: str) -> None:
-        await asyncio.sleep(0)
-        if self._chance(self.faults.failing_shards):
-            msg = f"simulated {what}"
-            raise StoreUnavailableError(msg)
-
-    def _chance(self, probability: float) -> bool:
-        return probability > 0 and self.loop.rng.random() < probability
+    def submit_as(self, producer: str, log: Log, clock: SimClock) -> SubmitPorts:
+        """What it takes to ask for executions."""
+        return SubmitPorts(
+            log=log,
+            objects=self.objects,
+            placement=self.placement,
+            mint=self.ids(clock).mint,
+            clock=clock,
+            producer=producer,
+        )
 
     # Processes
 
@@ -249,8 +137,7 @@ class World:
 
     def crash(self, name: str) -> None:
         """Kill -9."""
-        self.loop.kill(self.processes[name])
-        self.queues.crashed(self.processes[name])
+        self.end(self.processes[name])
         self.live.pop(name, None)
         if self.loop.rng.random() < 0.5:
             self.notice(name)
@@ -261,198 +148,94 @@ class World:
             if isinstance(role, Conductor) and isinstance(role._owner, LeasedShards):
                 role._owner.gone(name, self.processes[name])
 
+    def crash_at(self, name: str, steps: int, then: Callable[[], None]) -> None:
+        """Kill a process once it has run so many more steps, whatever it is at by then."""
+        process = self.processes[name]
+
+        def strike() -> None:
+            if self.processes[name] == process and name in self.live:
+                self.crash(name)
+                then()
+
+        self.loop.doom(process, steps, strike)
+
+    def lose_read_model(self) -> None:
+        """Postgres comes back empty; whoever was connected is thrown out."""
+        self.readmodel = MemoryReadModel()
+        for name in self.wanted:
+            if name.startswith("projector/") and name in self.live:
+                self.crash(name)
+                self.start(name)
+
+    def end(self, process: str) -> None:
+        """Whatever runs in this process is over, and others see its connections end."""
+        self.loop.kill(process)
+        self.queues.crashed(process)
+        for wire in self._wires.pop(process, ()):
+            wire.vanish()
+
     async def _host(self, name: str, process: str, role: Role) -> None:
         """A role that raises ends its process; its host starts it anew, as Ray would."""
         try:
             await run_role(role, asyncio.Event())
         except Exception as error:
-            if not isinstance(error, LogUnavailableError | StoreUnavailableError):
+            replaced = isinstance(error, InternalError) and name in self.doubled
+            if not replaced and not isinstance(error, LogUnavailableError | StoreUnavailableError):
                 self.violations.append(f"{process} broke: {error!r}")
-        self.loop.kill(process)
-        self.queues.crashed(process)
-        self.loop.spawn("", self._restart(name))
+        self.end(process)
+        if self.processes[name] == process:
+            self.live.pop(name, None)
+            self.loop.spawn("", self._restart(name))
 
     async def _restart(self, name: str) -> None:
+        process = self.processes[name]
         await self.clock.sleep(1.0)
-        self.start(name)
+        if self.processes[name] == process:
+            self.start(name)
 
-    def _ids(self) -> SnowflakeIds:
+    def ids(self, clock: SimClock) -> SnowflakeIds:
+        """Ids of a generator number nobody else has."""
         self._generator += 1
-        return SnowflakeIds(self._generator, self.clock)
-
-    def _registry(self, process: str) -> ToolRegistry:
-        registry = ToolRegistry()
-        for tool in (NoopTool(), PlaybookTool(), EffectTool(self), QueueTool(self, process)):
-            registry.register(tool)
-        return registry
-
-    def _submit(self, producer: str) -> SubmitPorts:
-        return SubmitPorts(
-            log=self.log,
-            objects=self.objects,
-            placement=self.placement,
-            mint=self._ids().mint,
-            clock=self.clock,
-            producer=producer,
-        )
+        return SnowflakeIds(self._generator, clock)
 
     def _build(self, name: str, process: str) -> Role:
+        wires = ProcessLog(self.log, self.unkind), ProcessHints(self.hints, self.loop, process)
+        self._wires[process] = wires
         kind, _, number = name.partition("/")
-        hints = _RoleHints(self.hints, self.loop, process)
-        producer = f"noetl://tenant/default/org/default/{kind}/{number}"
-        programs = Programs(self.objects, self.placement, TEMPLATES)
-        contexts = ContextStore(self.objects, self.placement)
-        if kind == "conductor":
-            return self._conductor(name, process, producer, hints, programs, contexts)
-        if kind == "worker":
-            registry = self._registry(process)
-            identity = WorkerIdentity(
-                worker_id=name, incarnation=process, producer=producer, place={}, slots=3
-            )
-            return Worker(
-                identity,
-                WorkerPorts(
-                    log=self.log,
-                    hints=hints,
-                    tasklog=self.tasklog,
-                    results=self.results,
-                    programs=programs,
-                    contexts=contexts,
-                    credentials=MemoryCredentials(),
-                    registry=registry,
-                    templates=TEMPLATES,
-                    ids=self._ids(),
-                    clock=self.clock,
-                    env={},
-                    submit=self._submit(producer),
-                ),
-                lease_ms=LEASE_MS,
-                announce_ms=1000,
-                shard_count=SHARDS,
-            )
-        if kind == "keeper":
-            return Keeper(
-                log=self.log,
-                hints=hints,
-                ids=self._ids(),
-                clock=self.clock,
-                producer=producer,
-                lease_ms=LEASE_MS,
-            )
-        if kind == "projector":
-            return Projector(
-                self.log,
-                self.readmodel,
-                self.tasklog,
-                self.clock,
-                shards=range(SHARDS),
-                shard_count=SHARDS,
-            )
-        return Materializer(self.log, self.results, self.clock, shards=range(SHARDS))
-
-    def _conductor(
-        self,
-        name: str,
-        process: str,
-        producer: str,
-        hints: _RoleHints,
-        programs: Programs,
-        contexts: ContextStore,
-    ) -> Conductor:
-        ports = ConductorPorts(
-            log=self.log,
-            hints=hints,
-            programs=programs,
-            contexts=contexts,
-            results=self.results,
-            ids=self._ids(),
-            clock=self.clock,
-            env={},
-            submit=self._submit(producer),
-            frame_defaults={"collection_threshold": 10, "max_attempts": 500},
-            checkpoints=self.checkpoints,
-        )
-        return Conductor(
-            ports,
-            owner=self._owner(name, process, producer, ports.ids),
-            producer=producer,
-            near=Place(),
-            lease_ms=LEASE_MS,
-        )
-
-    def _owner(
-        self, name: str, process: str, producer: str, ids: SnowflakeIds
-    ) -> LeasedShards | FixedShards:
-        if not self.leases:
-            return FixedShards(range(SHARDS), process)
-        return LeasedShards(
-            self.owners,
-            self.log,
-            ids,
-            self.clock,
+        mine = Mine(
             name=name,
-            incarnation=process,
-            producer=producer,
-            shard_count=SHARDS,
-            lease_s=SHARD_LEASE_S,
-            heartbeat_s=SHARD_LEASE_S / 3,
+            process=process,
+            log=wires[0],
+            hints=wires[1],
+            clock=SimClock(self.loop, self.unkind.skew_ms()),
+            producer=f"noetl://tenant/default/org/default/{kind}/{number}",
         )
+        return BUILDERS[kind](self, mine)
 
-    # What happened outside
+    # What has come of it
 
     def effect(self, context: ToolContext) -> None:
-        """An effect happens now.
-
-        It must not if its completion is already in the log (invariant 2).
-        """
-        self.effects[context.idempotency_key] += 1
-        command_id, *row, task, turn = context.idempotency_key.split("/")
-        for subject, positions in self.log._subjects.items():
-            if not subject.endswith((f".cmd-{token(command_id)}", f".frm-{token(command_id)}")):
-                continue
-            for position in positions:
-                recorded = self.log._at(position)
-                for event in recorded.record.events if recorded else ():
-                    if event.event_type in COMMAND_TERMINAL | FRAME_TERMINAL:
-                        self.violations.append(f"{command_id} ran again after its completion")
-                    elif event.event_type is EventType.FRAME_ROWS_DONE and row:
-                        if row[0] in {told["key"] for told in event.payload["rows"]}:
-                            self.violations.append(f"row {row} of {command_id} ran again")
-                    elif event.event_type in TASK_RECORDS and (
-                        (event.payload["task"], str(event.payload["turn"])) == (task, turn)
-                    ):
-                        self.violations.append(f"{task} of {command_id} ran again after its record")
+        """An effect happens now."""
+        self.ledger.effect(context.idempotency_key)
+        if self.strict_barrier:
+            command_id = context.idempotency_key.split("/")[0]
+            execution, _, visit = command_id.rpartition("-")
+            mark = f"execution={execution.split('-')[0]}/results/{context.step}/v{visit}."
+            if any(mark in key for key in self.objects._objects):
+                self.violations.append(f"invariant 2: {command_id} ran though its result is stored")
 
     async def settle(self, execution_ids: list[int], *, within_s: float) -> bool:
-        """Wait until all executions have ended, and all they started, by the log."""
-        from noetl_ray.engine.state import TERMINAL_STATUSES
-        from tests.simulation.invariants import folded
-
+        """Wait until all executions, and all they started, have ended, or something is wrong."""
         deadline = self.loop.time() + within_s
         while self.loop.time() < deadline:
-            states = folded(self.log)
-            ended = all(state.status in TERMINAL_STATUSES for state in states.values())
-            if ended and all(i in states for i in execution_ids):
+            if self.ledger.have_ended([*execution_ids, *self.ledger.states]):
                 return True
-            await self.clock.sleep(2.0)
+            if self.violations:
+                return False
+            await self.clock.sleep(LOOK_S)
         return False
 
-    async def quiesce(self) -> None:
-        """Let the projector catch up."""
-        for _ in range(200):
-            position = (
-                min(
-                    [await self.readmodel.position(name) for name in self.readmodel._positions]
-                    or [0]
-                )
-                if hasattr(self.readmodel, "_positions")
-                else 0
-            )
-            if position >= await self.log.last_position():
-                return
-            await self.clock.sleep(0.5)
-
     def stop(self) -> None:
+        """Nothing runs any more."""
         for process in self.processes.values():
-            with contextlib.suppress(KeyError):
-                self.loop.kill(process)
+            self.loop.kill(process)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+
+from actors.dispatcher import Dispatcher
 from actors.messages import Offer, decode_offer
 from actors.projector import Projector
+from noetl_ray.engine.frames import StageState
+from noetl_ray.engine.policy import FramePolicy
+from noetl_ray.engine.state import CommandState, ExecutionState, LoopState
 from noetl_ray.errors import LogUnavailableError, StoreUnavailableError
 from noetl_ray.events.types import EventType
 from noetl_ray.readmodel.memory import MemoryReadModel
@@ -179,3 +186,38 @@ async def test_p14_claims_never_read_the_read_model(rig: Rig) -> None:
     state = await rig.ended(await rig.submit(MANY), within_s=60)
     assert state.status == "COMPLETED"
     assert len(rig.events(EventType.COMMAND_CLAIMED)) > 0
+
+
+def test_p22_a_frames_lease_runs_by_the_clock_of_whoever_judges_it() -> None:
+    """Wall clocks that differ by more than a lease take nothing from a holder that speaks."""
+    now = 100.0
+    clock = SimpleNamespace(monotonic=lambda: now, now_ms=lambda: 10**15)
+    judge = SimpleNamespace(_clock=clock, _heard={})
+    policy = FramePolicy(lease_seconds=5)
+    stage = StageState(stage_id="f", slots=(), policy=policy)
+    loop = LoopState(visit=1, total=0, iterator="x", window=1, stage=stage)
+    state = ExecutionState(execution_id=1, tenant_id="t", organization_id="o", loops={"s": loop})
+    frame = CommandState(
+        command_id="f",
+        step="s",
+        visit=1,
+        issued_position=1,
+        issued_event_id=1,
+        last_event_id=1,
+        version=7,
+        worker_id="w",
+        frame=True,
+    )
+
+    def ran_out(held: CommandState) -> bool:
+        return Dispatcher._ran_out(judge, state, held)  # type: ignore[arg-type]
+
+    assert not ran_out(frame)
+    now = 105.0
+    assert not ran_out(frame)
+    now = 105.1
+    assert ran_out(frame)
+    assert not ran_out(msgspec.structs.replace(frame, version=8))
+    now = 110.0
+    assert not ran_out(msgspec.structs.replace(frame, version=8))
+    assert not ran_out(msgspec.structs.replace(frame, frame=False))

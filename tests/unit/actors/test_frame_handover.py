@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from actors.frame_handover import handover, lease_ran_out, stage_of
+from actors.frame_handover import handover, stage_of
 from noetl_ray.engine.frames import Slot, StageState
 from noetl_ray.engine.inputs import Claim
 from noetl_ray.engine.policy import FramePolicy
@@ -61,13 +61,6 @@ def test_frm_14_after_the_last_attempt_it_fails_with_what_an_operator_needs():
     assert failed[1]["error"]["message"] == (
         "frame f was given up after 2 attempts: w/0 is gone; its rows stay claimed"
     )
-
-
-def test_a_lease_runs_out_for_frames_that_somebody_holds():
-    assert not lease_ran_out(FRAME, 5_000)
-    assert lease_ran_out(FRAME, 5_001)
-    assert not lease_ran_out(msgspec.structs.replace(FRAME, worker_id=None), 9_000)
-    assert not lease_ran_out(msgspec.structs.replace(FRAME, frame=False), 9_000)
 
 
 def test_a_frame_belongs_to_the_visit_it_was_made_for():

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from noetl_ray.clock import SystemClock
-from noetl_ray.dsl.parse import parse_playbook
+from noetl_ray.dsl.parse import parsed_playbook
 from noetl_ray.errors import (
     ConflictError,
     NotFoundError,
@@ -131,11 +131,11 @@ class CountingObjects(MemoryObjects):
 async def test_a_text_is_parsed_and_stored_once(monkeypatch):
     parsed = []
 
-    def parse(source, **more):
+    def parse(source, *more):
         parsed.append(source)
-        return parse_playbook(source, **more)
+        return parsed_playbook(source, *more)
 
-    monkeypatch.setattr(catalog, "parse_playbook", parse)
+    monkeypatch.setattr(catalog, "parsed_playbook", parse)
     ports = make_ports(objects=CountingObjects())
     for _ in range(3):
         await submit_execution(ports, HOME, "default", Submission(source=text()))

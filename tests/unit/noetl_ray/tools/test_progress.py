@@ -41,6 +41,7 @@ class Run:
         self.ctx: dict[str, Any] = {}
         self.more = more
         self.refuse: Exception | None = None
+        self.asked: list[str] = []
 
     def go(self, progress: Progress | None = None) -> PipelineOutcome:
         async def main(loop: Any) -> PipelineOutcome:
@@ -53,6 +54,7 @@ class Run:
             async def context_for(
                 task: Any, attempt: int, turn: int, timeout: Any, _names: Any
             ) -> Any:
+                self.asked.append(f"lease for {task.label}")
                 return ToolContext(
                     execution_id=7,
                     step="s",
@@ -202,3 +204,14 @@ def test_p18_the_item_of_a_loop_is_not_told_again() -> None:
     run = Run(*tasks, tool=ActTool({}, {}), iteration=names)
     assert run.go().ok
     assert run.told[0].scope["iter"] == {"seen": 1000}
+
+
+def test_p22_the_lease_is_asked_after_everything_that_waits() -> None:
+    """The barrier reads a store, which may take longer than what is left of the lease."""
+
+    async def adopt(task: Task) -> None:
+        run.asked.append(f"barrier of {task.label}")
+
+    run = Run(http("a"), tool=ActTool({"n": 1}), adopt=adopt)
+    assert run.go().ok
+    assert run.asked == ["barrier of a", "lease for a"]
