@@ -114,8 +114,12 @@ class Runtime:
 
     def register(self, steps: str, path: str, *, head: str = "") -> None:
         """Register a list of steps as a playbook that others can call."""
+        self.register_text(playbook(steps, head=head, path=path))
+
+    def register_text(self, source: str) -> None:
+        """Register a whole playbook."""
         ports, scope = self._set.submit_ports, self._set.scope
-        self._wait(register_playbook(ports, scope, playbook(steps, head=head, path=path)))
+        self._wait(register_playbook(ports, scope, source))
 
     async def _run(self, source: str, workload: dict[str, Any]) -> Ended:
         found = await self._set.execute(source, RUN_S, workload)
