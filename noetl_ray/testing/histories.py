@@ -30,9 +30,11 @@ PLAYBOOK = {"path": "demo/hello", "version": 1, "digest": "d" * 64}
 class HistoryWriter:
     """Appends the records of executions to a log; event ids count up over all of them."""
 
-    def __init__(self, log: Log, *, scope: Scope | None = None, shard: int = 0) -> None:
+    def __init__(
+        self, log: Log, *, scope: Scope | None = None, shard: int = 0, first_event_id: int = 1
+    ) -> None:
         self._log = log
-        self._ids = itertools.count(1)
+        self._ids = itertools.count(first_event_id)
         self.scope = scope or Scope()
         self.shard = shard
 

@@ -82,8 +82,7 @@ class World:
     def write(self, first: int, last: int) -> None:
         async def run() -> None:
             log = await open_log(self.log_place)
-            writer = HistoryWriter(log, shard=3)
-            writer._ids = iter(range(first * 1000 + 1, 1 << 40))
+            writer = HistoryWriter(log, shard=3, first_event_id=first * 1000 + 1)
             for number in range(first, last):
                 await writer.run(EXECUTION + number * STEP)
             await log.close()
