@@ -41,6 +41,7 @@ from noetl_ray.payloads.opening import open_objects
 from noetl_ray.payloads.port import ObjectStore
 from noetl_ray.readmodel.postgres_queries import PostgresQueries
 from noetl_ray.readmodel.postgres_store import PostgresProjectionStore
+from noetl_ray.replay.archive import Archive
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.shards.checkpoints_nats import NatsCheckpoints
@@ -316,6 +317,7 @@ async def _projector(
         shard_count=settings.runtime.shard_count,
         batch_size=projections.batch_size,
         batch_window_ms=projections.batch_window_ms,
+        archive=Archive(ports.objects, ports.placement),
     )
 
 

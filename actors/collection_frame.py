@@ -18,11 +18,11 @@ from actors.completion import SET_BYTES_MAX, bounded, within_limits
 from actors.cursor_rows import frame_names
 from actors.frame_run import End, FrameRun
 from actors.row_barrier import objects_of, told_of
-from noetl_ray.engine.fold import assign_variable
 from noetl_ray.engine.fold_loops import RESULTS_LABEL
 from noetl_ray.engine.loops import iteration_names
 from noetl_ray.engine.policy import rows_that_fit
 from noetl_ray.engine.ranges import halved_to
+from noetl_ray.engine.variables import assign_variable
 from noetl_ray.errors import ToolError
 from noetl_ray.events.canonical import canonical_json, sha256_hex, to_jsonable
 from noetl_ray.events.envelope import PayloadRef

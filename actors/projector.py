@@ -13,6 +13,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from actors.restoring import restore_trimmed
 from noetl_ray.clock import iso_utc
 from noetl_ray.engine.state import ExecutionState
 from noetl_ray.errors import ConfigError, NoetlError, StoreError
@@ -22,6 +23,7 @@ from noetl_ray.readmodel.projecting import (
     SYSTEM_SHARD,
     ExecutionKey,
     Projected,
+    cut_records,
     decode_state,
     executions_of,
     project_records,
@@ -40,15 +42,15 @@ from noetl_ray.wal.port import Log, Recorded, Subscription, once
 from noetl_ray.wal.subjects import SYSTEM_ROOT, shard_filter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from noetl_ray.clock import Clock
     from noetl_ray.hints.port import Hints
     from noetl_ray.readmodel.port import ProjectionStore
+    from noetl_ray.replay.archive import Archive
     from noetl_ray.wal.tasklog import PositionedLines, TaskLog
 
 STATES_MAX = 4096
-EVENTS_PER_COMMIT_MAX = 5_000
 TASKLOG_BATCHES_MAX = 64
 TASKLOG_CONSUMER = "tasklog"
 BACKOFF_FIRST_S = 0.1
@@ -87,6 +89,7 @@ class Projector:
         shard_count: int,
         batch_size: int = 500,
         batch_window_ms: int = 100,
+        archive: Archive | None = None,
     ) -> None:
         """Check the settings; nothing is opened yet.
 
@@ -101,6 +104,7 @@ class Projector:
             shard_count: How many shards there are.
             batch_size: Records fetched at once.
             batch_window_ms: How long a turn waits for the first record.
+            archive: Where executions are of which the log holds only the end.
 
         Raises:
             ConfigError: a value makes no sense; nothing is clamped (PRJ-9).
@@ -119,6 +123,7 @@ class Projector:
         self._tasklog = tasklog if 0 in shards else None
         self._clock = clock
         self._hints = hints
+        self._archive = archive
         self._owned = frozenset((*shards, SYSTEM_SHARD) if 0 in shards else shards)
         self._batch_size = batch_size
         self._window_s = batch_window_ms / 1000
@@ -135,6 +140,7 @@ class Projector:
             0,
         )  # fmt: skip
         self._lag_ms = 0
+        self._old = 0
         self._last_error: str | None = None
 
     async def start(self) -> None:
@@ -185,7 +191,7 @@ class Projector:
     async def _open(self) -> None:
         consumers = [self.name, *(shard_consumer(shard) for shard in sorted(self._owned))]
         self._marks = {name: await self._store.position(name) for name in consumers}
-        newest = await self._log.last_position()
+        self._old = newest = await self._log.last_position()
         if max(self._marks.values()) > newest:
             # Positions would mean other records now; going on would skip what is new.
             msg = (
@@ -209,7 +215,7 @@ class Projector:
         deadline = self._clock.monotonic() + self._gather_s
         part = _Part()
         while newest:
-            for number, chunk in enumerate(_cut(newest, len(part.made.events))):
+            for number, chunk in enumerate(cut_records(newest, len(part.made.events))):
                 if number:
                     await self._commit(part)
                     part = _Part()
@@ -234,6 +240,8 @@ class Projector:
         due = [recorded for recorded in once(records, done) if self._is_due(recorded)]
         await self._load(executions_of(due), part.before)
         project_records(due, part.before, part.made)
+        if self._archive is not None and records[0].position <= self._old:
+            await restore_trimmed(part.made, part.before, due, self._archive)
         part.records += len(due)
         part.last = records[-1]
 
@@ -379,19 +387,6 @@ class Projector:
         await self._store.commit(ProjectionBatch(checkpoints=(mark,), lines=lines))
         self._tasklog_position = mark.position
         self._counts["log_lines"] += len(lines)
-
-
-def _cut(records: Sequence[Recorded], size: int) -> Iterator[list[Recorded]]:
-    """Cut so that no transaction grows beyond the limit; the first part joins ``size`` events."""
-    part: list[Recorded] = []
-    for recorded in records:
-        count = len(recorded.record.events)
-        if size and size + count > EVENTS_PER_COMMIT_MAX:
-            yield part
-            part, size = [], 0
-        part.append(recorded)
-        size += count
-    yield part
 
 
 def _check(key: str, value: object, holds: bool, reason: str) -> None:

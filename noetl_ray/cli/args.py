@@ -7,6 +7,7 @@ one never changes what an old script means.
 from __future__ import annotations
 
 import argparse
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -290,6 +291,9 @@ def _lake_verbs(verbs: _Verbs) -> None:
     build_lake.add_argument(
         "--no-compact", action="store_true", help="leave small files as they are"
     )
+    build_lake.add_argument(
+        "--from-archive", action="store_true", help="an empty lake, with what was trimmed"
+    )
     query = _verb(
         actions,
         "query",
@@ -299,6 +303,29 @@ def _lake_verbs(verbs: _Verbs) -> None:
     query.add_argument("sql", nargs="?", metavar="SQL", help="SQL, or the name of a ready question")
     query.add_argument("--spark", action="store_true", help="ask on Spark instead of in here")
     query.add_argument("--limit", type=_count, default=100, metavar="N", help="default 100")
+    audit = _verb(
+        actions,
+        "audit",
+        "fold every execution and hold it against the read model",
+        "noetl-ray lake audit --from 2026-01-01",
+    )
+    archive = _verb(
+        actions,
+        "archive",
+        "put executions away that ended long ago, and trim what is put away",
+        "noetl-ray lake archive --days 30 --trim",
+    )
+    archive.add_argument(
+        "--days", type=_days, metavar="N", help="ended so long ago; the default is the setting"
+    )
+    archive.add_argument(
+        "--trim", action="store_true", help="remove what is archived, whatever the setting"
+    )
+    for each in (audit, archive):
+        each.add_argument("--from", dest="first", type=_day, metavar="DAY", help="made on or after")
+        each.add_argument("--to", dest="last", type=_day, metavar="DAY", help="made on or before")
+        each.add_argument("--tenant", metavar="NAME", help="only of this tenant")
+        each.add_argument("--no-build", action="store_true", help="take the lake as it is")
     report = _verb(
         actions, "report", "the ready questions as tables and a picture", "noetl-ray lake report"
     )
@@ -324,6 +351,22 @@ def _credential_verbs(verbs: _Verbs) -> None:
     _verb(actions, "list", "names and fields, never values", "noetl-ray credential list")
     remove = _verb(actions, "remove", "forget a credential", "noetl-ray credential remove pg_main")
     remove.add_argument("name", metavar="NAME")
+
+
+def _days(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= 36_500:
+        msg = "must be from 0 to 36500"
+        raise argparse.ArgumentTypeError(msg)
+    return number
+
+
+def _day(text: str) -> str:
+    try:
+        return f"{date.fromisoformat(text):%Y-%m-%d}"
+    except ValueError:
+        msg = f"{text!r} is no day such as 2026-01-31"
+        raise argparse.ArgumentTypeError(msg) from None
 
 
 def _count(text: str) -> int:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from noetl_ray.cli.context import COMPLETED
+from noetl_ray.cli.lake_upkeep import archive, audit
 from noetl_ray.errors import UsageError
 from noetl_ray.lake.files import Files, lake_place
 from noetl_ray.lake.session import LocalSpark
@@ -31,7 +32,14 @@ CELL_CHARS_MAX = 60
 
 def lake(context: Context) -> int:
     """The verb and its actions."""
-    return {"build": _build, "query": _query, "report": _report}[context.args.action](context)
+    actions = {
+        "build": _build,
+        "query": _query,
+        "report": _report,
+        "audit": audit,
+        "archive": archive,
+    }
+    return actions[context.args.action](context)
 
 
 def reached_settings(context: Context) -> Settings:
@@ -95,6 +103,8 @@ def run_job(
 def _build(context: Context) -> int:
     settings = reached_settings(context)
     from noetl_ray.lake.source import log_place
+    from noetl_ray.lake.tier import tier_place
+    from noetl_ray.scope import Scope
 
     place = lake_place(settings)
     jobs: list[tuple[str, dict[str, Any]]] = [
@@ -104,6 +114,7 @@ def _build(context: Context) -> int:
                 "lake": place,
                 "log": log_place(settings),
                 "split_records": settings.lake.split_records,
+                "archive": tier_place(settings, Scope()) if context.args.from_archive else None,
             },
         )
     ]

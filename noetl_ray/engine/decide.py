@@ -16,7 +16,7 @@ from noetl_ray.engine import ending
 from noetl_ray.engine.children import take_child_fact
 from noetl_ray.engine.context import command_context
 from noetl_ray.engine.envelope import Output, http_block, output_value
-from noetl_ray.engine.fold import apply_control, assign_variable, consume
+from noetl_ray.engine.fold import apply_control, consume
 from noetl_ray.engine.fold_children import CHILD_FACTS
 from noetl_ray.engine.inputs import Decision, Inputs, Program, ResultNeededError
 from noetl_ray.engine.joins import startable
@@ -26,6 +26,7 @@ from noetl_ray.engine.results import StepResults
 from noetl_ray.engine.routing import Routing
 from noetl_ray.engine.stages import go_on, start_loop
 from noetl_ray.engine.state import ExecutionState, running_steps, takeable_facts, wants_decision
+from noetl_ray.engine.variables import assign_variable
 from noetl_ray.errors import NotInlineError, TemplateError
 from noetl_ray.events.envelope import Event, Record, seal
 from noetl_ray.events.types import FRAME_TERMINAL, AggregateType, EventType

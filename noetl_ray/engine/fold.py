@@ -25,6 +25,7 @@ from noetl_ray.engine.fold_loops import (
     open_stage,
     start_loop,
 )
+from noetl_ray.engine.remnant import is_remnant
 from noetl_ray.engine.state import (
     CommandState,
     ExecutionState,
@@ -32,13 +33,18 @@ from noetl_ray.engine.state import (
     PlaybookRef,
     StepState,
 )
+from noetl_ray.engine.variables import assign_variable
 from noetl_ray.errors import InternalError
-from noetl_ray.events.types import TAKEN_WHEN_PAUSED, TASK_RECORDS, AggregateType, EventType
+from noetl_ray.events.types import (
+    EXECUTION_TERMINAL,
+    TAKEN_WHEN_PAUSED,
+    TASK_RECORDS,
+    AggregateType,
+    EventType,
+)
 from noetl_ray.wal.subjects import parse_event_subject
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from noetl_ray.events.envelope import Event
     from noetl_ray.wal.port import Recorded
 
@@ -69,9 +75,12 @@ def fold(state: ExecutionState | None, recorded: Recorded) -> ExecutionState:
         if recorded.position <= state.control_version:
             return state
         draft = state.draft()
-        consume(draft, recorded.record.consumed)
-        for event in events:
-            apply_control(draft, event, recorded.position)
+        if not state.control_version and is_remnant(state, recorded):
+            _take_remnant(draft, recorded)
+        else:
+            consume(draft, recorded.record.consumed)
+            for event in events:
+                apply_control(draft, event, recorded.position)
         draft.control_version = recorded.position
     else:
         if _is_known(state, first, recorded.position):
@@ -80,6 +89,19 @@ def fold(state: ExecutionState | None, recorded: Recorded) -> ExecutionState:
         _arrive(draft, recorded)
     note(draft, recorded)
     return draft
+
+
+def _take_remnant(draft: ExecutionState, recorded: Recorded) -> None:
+    """Know how it ended and what was asked for; the rest is in the archive."""
+    draft.trimmed = True
+    for position, events in draft.pending.items():
+        for event in events:
+            if event.event_type is EventType.EXECUTION_REQUESTED:
+                _apply_fact(draft, event, position)
+    draft.pending = {}
+    for event in recorded.record.events:
+        if event.event_type in EXECUTION_TERMINAL:
+            apply_control(draft, event, recorded.position)
 
 
 def empty_state(recorded: Recorded) -> ExecutionState:
@@ -364,23 +386,3 @@ def note(draft: ExecutionState, recorded: Recorded) -> None:
     if recorded.position >= draft.position:
         draft.position = recorded.position
         draft.last_event_id = events[-1].event_id
-
-
-def assign_variable(bag: dict[str, Any], seed: Mapping[str, Any], key: str, value: Any) -> None:
-    """Write a variable; a deep key keeps the rest of what the workload seeds the variables with."""
-    head, _, rest = key.partition(".")
-    if rest and head not in bag and isinstance(seed.get(head), dict):
-        bag[head] = seed[head]
-    assign(bag, key, value)
-
-
-def assign(bag: dict[str, Any], key: str, value: Any) -> None:
-    """Write ``a.b.c`` into nested mappings, copying each level so that older states keep theirs."""
-    head, _, rest = key.partition(".")
-    if not rest:
-        bag[head] = value
-        return
-    inner = bag.get(head)
-    copy = dict(inner) if isinstance(inner, dict) else {}
-    assign(copy, rest, value)
-    bag[head] = copy

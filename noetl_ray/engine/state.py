@@ -184,6 +184,8 @@ class ExecutionState(msgspec.Struct, kw_only=True):
     last_event_id: int = 0
     started_at: str | None = None
     ended_at: str | None = None
+    trimmed: bool = False
+    """Only its end was in the log: the records before are in the archive."""
 
     @property
     def scope(self) -> Scope:

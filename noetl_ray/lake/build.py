@@ -20,11 +20,15 @@ from noetl_ray.errors import ConflictError
 from noetl_ray.lake.commits import Part, Snapshot, make_commit, read_snapshot
 from noetl_ray.lake.files import Files
 from noetl_ray.lake.parts import tables_of, write_part
+from noetl_ray.lake.refill import is_archived, refill
 from noetl_ray.lake.rows import Rows
 from noetl_ray.lake.source import last_position, read_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from noetl_ray.lake.refill import Archived
+    from noetl_ray.wal.port import Recorded
 
 SPLIT_RECORDS = 20_000
 WINDOW_SPLITS = 64
@@ -37,7 +41,8 @@ def build(spark: Any, arguments: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         spark: The session.
-        arguments: ``lake`` and ``log`` places; ``split_records``; ``to`` to stop earlier.
+        arguments: ``lake`` and ``log`` places; ``split_records``; ``to`` to stop earlier;
+            ``archive``, the place of the tier, for an empty lake whose log was trimmed.
 
     Returns:
         ``position``, ``commits``, ``records``, ``events``, ``unreadable``, ``files``, ``rows`` by
@@ -51,9 +56,12 @@ def build(spark: Any, arguments: dict[str, Any]) -> dict[str, Any]:
         "commits": 0, "records": 0, "events": 0, "unreadable": 0, "files": 0, "rows": {},
     }  # fmt: skip
     snapshot = read_snapshot(files)
+    archived: Archived = {}
+    if arguments.get("archive"):
+        snapshot, archived = refill(spark, arguments["lake"], arguments["archive"], snapshot)
     while snapshot.position < end:
         last = min(end, snapshot.position + split * WINDOW_SPLITS)
-        written = _window(spark, arguments, snapshot.position + 1, last, split)
+        written = _window(spark, arguments, snapshot.position + 1, last, split, archived)
         parts, counts = _gathered(written)
         try:
             snapshot = _commit(files, snapshot, last, parts, counts)
@@ -72,7 +80,7 @@ def build(spark: Any, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _window(
-    spark: Any, arguments: dict[str, Any], first: int, last: int, split: int
+    spark: Any, arguments: dict[str, Any], first: int, last: int, split: int, archived: Archived
 ) -> list[tuple[str, str]]:
     """Let executors turn ranges of positions into files; gives their names and counts."""
     starts = list(range(first, last + 1, split))
@@ -82,7 +90,8 @@ def _window(
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for start in batch.column(0).to_pylist():
-                yield write_range(lake, log, start, min(last, start + split - 1), name)
+                end = min(last, start + split - 1)
+                yield write_range(lake, log, start, end, name, archived)
 
     # One task per range: a range is minutes of work at most, and is lost as a whole.
     ranges = spark.sparkContext.parallelize([(start,) for start in starts], len(starts))
@@ -93,11 +102,21 @@ def _window(
 
 
 def write_range(
-    lake: dict[str, str], log: dict[str, Any], first: int, last: int, name: str
+    lake: dict[str, str],
+    log: dict[str, Any],
+    first: int,
+    last: int,
+    name: str,
+    archived: Archived | None = None,
 ) -> pa.RecordBatch:
     """Runs on an executor: read one range of the log and write its files."""
     rows = Rows()
-    read_range(log, first, last, rows.add)
+
+    def take(recorded: Recorded) -> None:
+        if not archived or not is_archived(recorded, archived):
+            rows.add(recorded)
+
+    read_range(log, first, last, take)
     files = Files(lake)
     label = f"{first:012d}-{last:012d}-{name}"
     parts = [

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from noetl_ray.lake.files import Place
 
 COLUMNS = ["tenant_id", "organization_id", "execution_id", "position", "subject", "time_ms", "data"]
+KEYS = ("tenant_id", "organization_id", "execution_id")
 TASK_RECORDS = 100_000
 """About so many records go to one task, so that a lost one costs little."""
 
@@ -46,13 +47,21 @@ def window(
     ]
 
 
-def histories(spark: Any, place: Place, parts: list[Part]) -> Any:
-    """A DataFrame of records where a task has whole executions, in order of position."""
+def histories(spark: Any, place: Place, parts: list[Part], only: Any = None) -> Any:
+    """A DataFrame of records where a task has whole executions, in order of position.
+
+    Args:
+        spark: The session.
+        place: The lake.
+        parts: Its files of records to look at.
+        only: A DataFrame with the keys of the executions wanted; None takes all.
+    """
     raw = spark_table(spark, place, TABLES["records"], parts, COLUMNS).where("execution_id <> 0")
+    if only is not None:
+        raw = raw.join(only, list(KEYS), "left_semi")
     rows = sum(part.rows for part in parts)
     tasks = max(spark.sparkContext.defaultParallelism, -(-rows // TASK_RECORDS))
-    order = ["tenant_id", "organization_id", "execution_id", "position"]
-    return raw.repartition(tasks, *order[:3]).sortWithinPartitions(*order)
+    return raw.select(*COLUMNS).repartition(tasks, *KEYS).sortWithinPartitions(*KEYS, "position")
 
 
 def executions(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Key, list[Recorded]]]:

@@ -8,6 +8,7 @@ result store's; the same code runs in workers.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from noetl_ray.results.table_parts import (
 from noetl_ray.scope import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     import pyarrow as pa
 
@@ -61,6 +62,34 @@ def tier_place(settings: Settings, scope: Scope) -> TierPlace:
     }
 
 
+@contextlib.asynccontextmanager
+async def opened(place: TierPlace) -> AsyncIterator[tuple[ObjectStore, Placement]]:
+    """The object store of a place and what its keys need, closed afterwards."""
+    settings = from_dict(place["settings"])
+    objects = store_of(settings)
+    try:
+        yield objects, placement_of(settings)
+    finally:
+        await objects.close()
+
+
+def store_of(settings: Settings) -> ObjectStore:
+    """The object store of settings, with the key that seals what holds credentials."""
+    key = load_key(settings.credentials, Path(settings.data_dir))
+    return open_objects(settings, SystemClock(), key)
+
+
+def placement_of(settings: Settings) -> Placement:
+    """The part of keys that names do not carry."""
+    runtime = settings.runtime
+    return Placement(
+        env=runtime.environment,
+        region=runtime.region,
+        cell=runtime.cell,
+        shard_count=runtime.shard_count,
+    )
+
+
 class Tier:
     """Stored results of one scope, by blocking calls."""
 
@@ -68,13 +97,7 @@ class Tier:
         """Contact nothing yet."""
         self.settings = from_dict(place["settings"])
         self.scope = Scope(tenant_id=place["tenant"], organization_id=place["organization"])
-        runtime = self.settings.runtime
-        self._placement = Placement(
-            env=runtime.environment,
-            region=runtime.region,
-            cell=runtime.cell,
-            shard_count=runtime.shard_count,
-        )
+        self._place = place
 
     def table(self, ref: Any) -> pa.Table:
         """A stored value as a table.
@@ -103,7 +126,7 @@ class Tier:
         uri, sha256 = self._put(data, MEDIA_PARTS)
         record = ref_record(
             uri,
-            store=self._objects().kind,
+            store=store_of(self.settings).kind,
             size_bytes=sum(part.bytes for part in manifest.parts),
             sha256=sha256,
             content_type=MEDIA_PARTS,
@@ -112,28 +135,18 @@ class Tier:
         record["meta"]["parts"] = len(manifest.parts)
         return record
 
-    def _objects(self) -> ObjectStore:
-        key = load_key(self.settings.credentials, Path(self.settings.data_dir))
-        return open_objects(self.settings, SystemClock(), key)
-
     def _put(self, data: bytes, media_type: str) -> tuple[str, str]:
         async def put() -> tuple[str, str]:
-            objects = self._objects()
-            try:
-                made = await put_payload(objects, self._placement, self.scope, data, media_type)
-            finally:
-                await objects.close()
+            async with opened(self._place) as (objects, placement):
+                made = await put_payload(objects, placement, self.scope, data, media_type)
             return made.uri, made.sha256
 
         return asyncio.run(put())
 
     def _with(self, work: Callable[[Artifacts], Coroutine[Any, Any, Any]]) -> Any:
         async def run() -> Any:
-            objects = self._objects()
-            try:
-                results = ResultStore(objects, self._placement)
+            async with opened(self._place) as (objects, placement):
+                results = ResultStore(objects, placement)
                 return await work(Artifacts(results, self.scope, lambda: Redactor(())))
-            finally:
-                await objects.close()
 
         return asyncio.run(run())

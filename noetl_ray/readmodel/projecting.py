@@ -45,7 +45,7 @@ from noetl_ray.wal.port import Recorded
 from noetl_ray.wal.subjects import SYSTEM_ROOT, parse_event_subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from noetl_ray.events.envelope import Event
 
@@ -54,6 +54,8 @@ SYSTEM_SHARD = -1
 
 REGISTRY_DIGEST = "upcaster_registry_digest"
 """Under which name a kept state says which upcasters its events went through (UPC-2)."""
+
+EVENTS_PER_COMMIT_MAX = 5_000
 
 ExecutionKey = tuple[str, str, int]
 
@@ -144,6 +146,19 @@ def project_records(
         for key, part in _by_execution(recorded):
             _advance(made, key, part, states)
     return made
+
+
+def cut_records(records: Sequence[Recorded], size: int) -> Iterator[list[Recorded]]:
+    """Cut so that no transaction grows beyond the limit; the first part joins ``size`` events."""
+    part: list[Recorded] = []
+    for recorded in records:
+        count = len(recorded.record.events)
+        if size and size + count > EVENTS_PER_COMMIT_MAX:
+            yield part
+            part, size = [], 0
+        part.append(recorded)
+        size += count
+    yield part
 
 
 def executions_of(records: Iterable[Recorded]) -> set[ExecutionKey]:

@@ -37,8 +37,8 @@ SYSTEM = "noetl.system.worker.w1"
 class PurgeableLog(Log, Protocol):
     """A log that can also drop a subject, as trimming does (P7)."""
 
-    async def purge(self, subject: str, *, keep: int = 0) -> int:
-        """Remove the records of a subject but the last ``keep``."""
+    async def purge(self, subject: str, *, keep: int = 0, below: int = 0) -> int:
+        """Remove the records of a subject but the last ``keep``, or only those below a position."""
         ...
 
 
@@ -155,16 +155,14 @@ async def p7_a_purged_subject_starts_again_at_version_0(log: PurgeableLog) -> No
     first = await log.append(A, sample_record(1), expected_version=0)
     second = await log.append(B, sample_record(2), expected_version=0)
     third = await log.append(B, sample_record(3), expected_version=second)
-    assert await log.purge(A) == 1
-    assert await log.purge(C) == 0
+    assert (await log.purge(A), await log.purge(C)) == (1, 0)
     assert await log.purge(B, keep=1) == 1
     assert await log.get(first) is None
     assert await log.last(A) is None
-    assert [item.position for item in await read_all(log, ALL)] == [third]
+    assert positions(await read_all(log, ALL)) == [third]
     await refused(log, B, sample_record(4), 0)
     again = await log.append(A, sample_record(5), expected_version=0)
-    assert again == third + 1
-    assert await log.last_position() == again
+    assert (again, await log.last_position()) == (third + 1, third + 1)
     try:
         await log.append(A, sample_record(1), expected_version=None)
     except InternalError:
@@ -172,6 +170,15 @@ async def p7_a_purged_subject_starts_again_at_version_0(log: PurgeableLog) -> No
     else:
         msg = "a removed record was reported as stored"
         raise AssertionError(msg)
+
+
+async def p7_trimming_keeps_the_terminal_record_and_what_came_later(log: PurgeableLog) -> None:
+    """What lies below a position goes; the version stays, so no zombie may begin again."""
+    made = [await log.append(A, sample_record(n), expected_version=None) for n in (1, 2, 3)]
+    assert (await log.purge(A, below=made[2]), await log.purge(A, below=made[2])) == (2, 0)
+    assert positions(await read_all(log, ALL)) == made[2:]
+    await refused(log, A, sample_record(5), 0)
+    assert await log.append(A, sample_record(6), expected_version=made[2]) == made[2] + 1
 
 
 async def p9_positions_are_those_of_the_whole_log(log: PurgeableLog) -> None:
@@ -339,6 +346,7 @@ LOG_CHECKS: tuple[LogCheck, ...] = (
     p5_a_message_id_used_elsewhere_is_not_taken_for_stored,
     p6_a_record_is_whole_and_limited,
     p7_a_purged_subject_starts_again_at_version_0,
+    p7_trimming_keeps_the_terminal_record_and_what_came_later,
     p9_positions_are_those_of_the_whole_log,
     p9_a_read_ends_at_what_is_there,
     p9_the_ends_of_subjects_need_no_history,

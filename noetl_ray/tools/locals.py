@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.engine.envelope import Output, of_task, shown, without_envelope
-from noetl_ray.engine.fold import assign, assign_variable
 from noetl_ray.engine.names import Names, step_value
+from noetl_ray.engine.variables import assign, assign_variable
 from noetl_ray.errors import TemplateError
 from noetl_ray.tools.business_object import BusinessObject, ObjectNotes
 from noetl_ray.tools.outcome import FailedAttempt

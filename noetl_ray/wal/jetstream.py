@@ -169,16 +169,18 @@ class JetStreamLog:
         """The first record under a filter after a position, or None."""
         return _recorded(await self._api.first_after(subject_filter, position))
 
-    async def purge(self, subject: str, *, keep: int = 0) -> int:
-        """Remove the records of a subject but the last ``keep``; returns how many went.
+    async def purge(self, subject: str, *, keep: int = 0, below: int = 0) -> int:
+        """Remove the records of a subject but the last ``keep``, or only those below a position.
 
-        With ``keep=0`` the subject starts again at version 0: only archived work may lose its
-        terminal record (P7).
+        Returns how many went. Without either the subject starts again at version 0: only archived
+        work may lose its terminal record (P7).
         """
         check_subject(subject)
         body: dict[str, str | int] = {"filter": subject}
         if keep:
             body["keep"] = keep
+        elif below:
+            body["seq"] = below
         answer = await self._api.call(f"STREAM.PURGE.{self._api.stream}", body)
         return int(answer.get("purged", 0))
 

@@ -159,11 +159,16 @@ class MemoryLog:
         """The position of the newest record ever stored, 0 when there was none."""
         return len(self._records)
 
-    async def purge(self, subject: str, *, keep: int = 0) -> int:
-        """Remove the records of a subject but the last ``keep``; returns how many went."""
+    async def purge(self, subject: str, *, keep: int = 0, below: int = 0) -> int:
+        """Remove the records of a subject but the last ``keep``, or only those below a position.
+
+        Returns how many went.
+        """
         check_subject(subject)
         positions = self._subjects.get(subject, [])
         gone = positions[: len(positions) - keep] if keep else positions[:]
+        if below and not keep:
+            gone = [position for position in positions if position < below]
         for position in gone:
             self._records[position - 1] = None
         if gone:

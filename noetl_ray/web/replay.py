@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from noetl_ray.clock import iso_utc, parse_iso_utc
 from noetl_ray.errors import NotFoundError, UsageError
 from noetl_ray.events.upcast import registry
+from noetl_ray.replay.archive import Archive
 from noetl_ray.replay.reading import position_at_time, position_of_event, read_execution
 from noetl_ray.replay.surfaces import (
     CHECKSUM_ALGORITHM,
@@ -77,7 +78,9 @@ async def state(
     number = execution_id_of(execution_id)
     # The read model first: the log then has all of it, and is cut where the read model stands.
     live = await caller.deps.queries.whole_execution(scope, number) if compare else None
-    records = await read_execution(caller.deps.submit.log, scope, number)
+    results = caller.deps.results
+    archive = Archive(results.objects, results.placement)
+    records = await read_execution(caller.deps.submit.log, scope, number, archive)
     if compare:
         as_of = live.position if live is not None else None
     else:

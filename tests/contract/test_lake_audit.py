@@ -17,12 +17,12 @@ from noetl_ray.config.settings import SparkSettings
 from noetl_ray.events.canonical import canonical_json
 from noetl_ray.events.envelope import Record
 from noetl_ray.lake.files import Files
+from noetl_ray.lake.filling import fill_lake, fill_readmodel
 from noetl_ray.lake.session import LocalSpark
 from noetl_ray.readmodel.postgres_store import PostgresProjectionStore
 from noetl_ray.replay import decode_history
 from noetl_ray.scope import Scope
 from noetl_ray.testing.histories import HistoryWriter
-from noetl_ray.testing.lakes import fill_lake, fill_readmodel
 from noetl_ray.wal.memory import MemoryLog
 from noetl_ray.wal.port import Recorded
 

@@ -13,6 +13,7 @@ from noetl_ray.engine.fold import fold
 from noetl_ray.errors import ConfigError, LogUnavailableError, StoreUnavailableError
 from noetl_ray.events.envelope import Record
 from noetl_ray.events.types import AggregateType, EventType
+from noetl_ray.readmodel import projecting
 from noetl_ray.readmodel.memory import MemoryReadModel
 from noetl_ray.readmodel.projecting import decode_state, encode_state, state_key
 from noetl_ray.scope import Scope
@@ -411,7 +412,7 @@ async def test_states_are_bounded_and_reloaded(bench, monkeypatch):
 
 @pytest.mark.asyncio
 async def test_transactions_are_bounded(bench, monkeypatch):
-    monkeypatch.setattr(module, "EVENTS_PER_COMMIT_MAX", 3)
+    monkeypatch.setattr(projecting, "EVENTS_PER_COMMIT_MAX", 3)
     await bench.write.run(7)
     await bench.project(steps=1)
     sizes = [len(batch.events) for batch in bench.model.batches]

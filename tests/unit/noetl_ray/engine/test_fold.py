@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from noetl_ray.engine.fold import assign, fold
+from noetl_ray.engine.fold import fold
 from noetl_ray.engine.inputs import Claim
 from noetl_ray.engine.state import ExecutionState, encode_state, parse_state, running_steps
+from noetl_ray.engine.variables import assign
 from noetl_ray.errors import InternalError
 from noetl_ray.events.envelope import Record
 from noetl_ray.events.types import AggregateType, EventType
