@@ -26,6 +26,7 @@ from noetl_ray.engine.inputs import accepted
 from noetl_ray.engine.state import wants_decision
 from noetl_ray.errors import EnvelopeError, NoetlError, VersionConflictError
 from noetl_ray.events.types import EventType
+from noetl_ray.hints.port import SHARDS
 from noetl_ray.wal.port import Recorded
 from noetl_ray.wal.subjects import control_subject
 
@@ -213,6 +214,7 @@ class Conductor:
     async def _sweep(self) -> None:
         """Look at everything open, whether or not a message said so."""
         self._swept_at = self._p.clock.monotonic()
+        await self._p.hints.send(SHARDS, encode(self._owned.word(self._owner.name)))
         for state in list(self._states.values()):
             self._kick(state.execution_id)
             await self._dispatcher.look_after(state)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import uvicorn
 
 from noetl_ray.errors import ConfigError, InternalError
-from noetl_ray.hints.port import ENDED, TIER_COUNTS
+from noetl_ray.hints.port import ENDED, SHARDS, TIER_COUNTS
 from noetl_ray.submit import SubmitPorts
 from noetl_ray.web import GatewayDeps, create_app
+from noetl_ray.web.shard_board import ShardBoard
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -114,6 +115,7 @@ def open_gateway(
         clock=ports.clock,
         hints=ports.hints,
         states=states,
+        shards=ShardBoard(ports.clock),
     )
     return Gateway(deps)
 
@@ -183,6 +185,7 @@ class Gateway:
             self._stop_listening = [
                 await hints.listen(ENDED, self._on_ended),
                 await hints.listen(TIER_COUNTS, self._on_tier_counts),
+                await hints.listen(SHARDS, self._on_shards),
             ]
 
     async def step(self) -> None:
@@ -225,6 +228,10 @@ class Gateway:
 
     def _on_tier_counts(self, _subject: str, data: bytes) -> None:
         self._deps.tiers.hear(data)
+
+    def _on_shards(self, _subject: str, data: bytes) -> None:
+        if self._deps.shards is not None:
+            self._deps.shards.hear(data)
 
     def _listen(self) -> socket.socket:
         gateway = self._deps.settings.gateway

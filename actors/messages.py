@@ -72,6 +72,13 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str
 
 
+class ShardsWord(msgspec.Struct, frozen=True, kw_only=True):
+    """A conductor's shards: the epoch of each lease, and the age of what is not kept yet (ms)."""
+
+    owner: str
+    shards: dict[int, tuple[int, int]]
+
+
 encode = msgspec.json.encode
 decode_offer = msgspec.json.Decoder(Offer).decode
 decode_announcement = msgspec.json.Decoder(Announcement).decode

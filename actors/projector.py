@@ -166,8 +166,7 @@ class Projector:
                 await self._turn(self._subscription)
         except NoetlError as error:
             await self._forget(error)
-            delay = min(BACKOFF_FIRST_S * 2 ** (self._failures - 1), BACKOFF_MAX_S)
-            await self._clock.sleep(delay)
+            await self._clock.sleep(min(BACKOFF_FIRST_S * 2 ** (self._failures - 1), BACKOFF_MAX_S))
             return
         await self._drain_tasklog()
 
@@ -273,6 +272,7 @@ class Projector:
                 playbooks=tuple(made.playbooks),
                 objects=tuple(made.objects),
                 workers=tuple(made.workers.values()),
+                shards=made.shard_rows(),
                 projections=projections,
             )
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from actors.messages import ShardsWord
 from noetl_ray.wal.subjects import EVENTS_ROOT, WORKERS_FILTER, shard_filter
 
 if TYPE_CHECKING:
@@ -76,6 +77,12 @@ class OwnedShards:
     def epochs(self) -> Mapping[int, int]:
         """Owned shards and the lease epoch of each."""
         return self._shards
+
+    def word(self, owner: str) -> ShardsWord:
+        """What others may hear of the owned shards."""
+        ages = self._checkpointer.ages_ms() if self._checkpointer is not None else {}
+        said = {shard: (epoch, ages.get(shard, 0)) for shard, epoch in self._shards.items()}
+        return ShardsWord(owner=owner, shards=said)
 
     async def start(self, shards: Mapping[int, int]) -> None:
         """Take up the first shards, with the workers that live."""

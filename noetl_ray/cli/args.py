@@ -255,6 +255,7 @@ def _inspect_verbs(verbs: _Verbs) -> None:
     frames.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
     frames.add_argument("--status", metavar="STATUS", help="only these, e.g. RUNNING or FAILED")
     frames.add_argument("--limit", type=_count, default=100, metavar="N", help="default 100")
+    _verb(verbs, "shards", "who owns which shard, and how far it is kept", "noetl-ray shards")
     again = _verb(
         verbs,
         "replay",

@@ -44,6 +44,7 @@ VERBS = {
     "objects": "objects:objects",
     "lake": "lake:lake",
     "frames": "frames:frames",
+    "shards": "shards:shards",
     "replay": "replay:replay",
     "doctor": "doctor:doctor",
     "demo": "demo:run_demo",

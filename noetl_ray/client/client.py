@@ -301,6 +301,11 @@ class Client(CatalogCalls):
         answer = await self._call("GET", "/api/health")
         return read(Health, {**answer, "facts": answer})
 
+    async def shards(self) -> list[dict[str, Any]]:
+        """Every shard that was ever claimed: its owner, and how far it is kept."""
+        answer = await self._call("GET", "/api/shards")
+        return list(answer["shards"])
+
     async def workers(self) -> list[dict[str, Any]]:
         """Every worker ever seen, newest change first."""
         answer = await self._call("GET", "/api/workers")

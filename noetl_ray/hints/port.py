@@ -27,6 +27,10 @@ TIER_COUNTS = "noetl.hints.tiers"
 """Hosts say here what their tiers did."""
 
 
+SHARDS = "noetl.hints.shards"
+"""Conductors say here each second which shards they have, and what of them is not kept yet."""
+
+
 def offer_subject(shard: int, worker_id: str) -> str:
     """The targeted command subject of PRIN-6."""
     return f"noetl.commands.{shard}.{token(worker_id)}"

@@ -12,7 +12,7 @@ from noetl_ray.engine.state import TERMINAL_STATUSES
 from noetl_ray.errors import ConflictError
 from noetl_ray.readmodel.frames import merge_frame, merge_stage
 from noetl_ray.readmodel.limits import check_limit, whole_records
-from noetl_ray.readmodel.objects import newest_objects
+from noetl_ray.readmodel.objects import is_about, newest_objects
 from noetl_ray.readmodel.port import LIMIT_MAX
 from noetl_ray.readmodel.projecting import REGISTRY_DIGEST, shard_consumer, state_key
 from noetl_ray.readmodel.records import (
@@ -34,6 +34,7 @@ from noetl_ray.readmodel.records import (
     scope_of,
 )
 from noetl_ray.readmodel.rows import keep_end, merge_command, merge_worker
+from noetl_ray.readmodel.shards import ShardRow, merge_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,6 +54,7 @@ class MemoryReadModel:
         self._commands: dict[tuple[Scope, int, str], CommandRow] = {}
         self._playbooks: dict[tuple[Scope, str, int], PlaybookRow] = {}
         self._workers: dict[str, WorkerRow] = {}
+        self._shards: dict[int, ShardRow] = {}
         self._stages: dict[tuple[Scope, int, str], StageRow] = {}
         self._frames: dict[tuple[Scope, int, str], FrameRow] = {}
         self._objects: dict[int, BusinessObjectRow] = {}
@@ -131,7 +133,9 @@ class MemoryReadModel:
                 (scope_of(playbook), playbook.path, playbook.version), playbook
             )
         for worker in batch.workers:
-            self._put_worker(worker)
+            self._put_newer(self._workers, worker.worker_id, worker, merge_worker)
+        for shard in batch.shards:
+            self._put_newer(self._shards, shard.shard_id, shard, merge_shard)
         for stage in batch.stages:
             self._put(self._stages, stage, stage.stage_id, merge_stage)
         for frame in batch.frames:
@@ -332,7 +336,7 @@ class MemoryReadModel:
         found = [
             row
             for row in newest_objects(self._objects.values())
-            if _said(row, scope, object_type, object_id, before)
+            if is_about(row, scope, object_type, object_id, before)
             and (status is None or row.status == status)
         ]
         return sorted(found, key=lambda row: -row.version)[:limit]
@@ -352,7 +356,7 @@ class MemoryReadModel:
         found = [
             row
             for row in self._objects.values()
-            if _said(row, scope, object_type, object_id, before)
+            if is_about(row, scope, object_type, object_id, before)
             and (execution_id is None or row.execution_id == execution_id)
         ]
         return sorted(found, key=lambda row: -row.version)[:limit]
@@ -360,6 +364,10 @@ class MemoryReadModel:
     async def workers(self) -> list[WorkerRow]:
         """Every worker ever seen, newest change first."""
         return sorted(self._workers.values(), key=lambda row: (-row.position, row.worker_id))
+
+    async def shards(self) -> list[ShardRow]:
+        """Every shard that was ever claimed or kept, in order."""
+        return sorted(self._shards.values(), key=lambda row: row.shard_id)
 
     def _put_execution(self, row: ExecutionRow) -> None:
         key = (scope_of(row), row.execution_id)
@@ -370,31 +378,13 @@ class MemoryReadModel:
         self._executions[key] = keep_end(held, row) if held else row
 
     def _put(self, held: dict[Any, Any], row: Any, own: str, merge: Callable[..., Any]) -> None:
-        key = (scope_of(row), row.execution_id, own)
+        self._put_newer(held, (scope_of(row), row.execution_id, own), row, merge)
+
+    def _put_newer(
+        self, held: dict[Any, Any], key: Any, row: Any, merge: Callable[..., Any]
+    ) -> None:
         before = held.get(key)
         if before is not None and before.position >= row.position:
             self.stale += 1
             return
         held[key] = merge(before, row) if before else row
-
-    def _put_worker(self, row: WorkerRow) -> None:
-        held = self._workers.get(row.worker_id)
-        if held is not None and held.position >= row.position:
-            self.stale += 1
-            return
-        self._workers[row.worker_id] = merge_worker(held, row) if held else row
-
-
-def _said(
-    row: BusinessObjectRow,
-    scope: Scope,
-    object_type: str | None,
-    object_id: str | None,
-    before: int | None,
-) -> bool:
-    return (
-        scope_of(row) == scope
-        and object_type in (None, row.object_type)
-        and object_id in (None, row.object_id)
-        and (before is None or row.version < before)
-    )

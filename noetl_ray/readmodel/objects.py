@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from noetl_ray.events.types import EventType
-from noetl_ray.readmodel.records import BusinessObjectRow
+from noetl_ray.readmodel.records import BusinessObjectRow, scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from noetl_ray.events.envelope import Event
+    from noetl_ray.scope import Scope
 
 ORDINAL_BITS = 8
 """A record holds at most 256 events."""
@@ -59,3 +60,19 @@ def newest_objects(rows: Iterable[BusinessObjectRow]) -> tuple[BusinessObjectRow
         if held is None or held.version < row.version:
             newest[key] = row
     return tuple(newest.values())
+
+
+def is_about(
+    row: BusinessObjectRow,
+    scope: Scope,
+    object_type: str | None,
+    object_id: str | None,
+    before: int | None,
+) -> bool:
+    """Whether a statement is one of those asked for; None asks for all."""
+    return (
+        scope_of(row) == scope
+        and object_type in (None, row.object_type)
+        and object_id in (None, row.object_id)
+        and (before is None or row.version < before)
+    )

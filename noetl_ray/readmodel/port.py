@@ -29,6 +29,9 @@ if TYPE_CHECKING:
         StageRow,
         WorkerRow,
     )
+    from noetl_ray.readmodel.shards import (
+        ShardRow,
+    )
     from noetl_ray.scope import Scope
 
 LIMIT_MAX = 10_000
@@ -212,6 +215,10 @@ class Queries(Protocol):
         limit: int = 100,
     ) -> list[BusinessObjectRow]:
         """Everything said, newest first: about one object, or by one execution."""
+        ...
+
+    async def shards(self) -> list[ShardRow]:
+        """Every shard that was ever claimed or kept, in order; shards belong to no tenant."""
         ...
 
     async def workers(self) -> list[WorkerRow]:

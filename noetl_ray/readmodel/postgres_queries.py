@@ -23,6 +23,7 @@ from noetl_ray.readmodel.postgres_tables import (
     FRAME,
     OBJECT_HISTORY,
     PLAYBOOK,
+    SHARD,
     STAGE,
     WORKER,
     command_of,
@@ -34,6 +35,7 @@ from noetl_ray.readmodel.postgres_tables import (
     worker_of,
 )
 from noetl_ray.readmodel.postgres_whole import read_whole
+from noetl_ray.readmodel.shards import ShardRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -268,6 +270,12 @@ class PostgresQueries:
         }
         rows = await self._newest(scope, OBJECT_HISTORY, "version", wanted, limit)
         return [object_of(row) for row in rows]
+
+    async def shards(self) -> list[ShardRow]:
+        """Every shard that was ever claimed or kept, in order."""
+        with store_errors():
+            rows = await self._pool.fetch(f"{SHARD.select} ORDER BY shard_id LIMIT {LIMIT_MAX}")
+        return [ShardRow(**SHARD.fields(row)) for row in rows]
 
     async def workers(self) -> list[WorkerRow]:
         """Every worker ever seen, newest change first."""

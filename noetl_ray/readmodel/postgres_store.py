@@ -32,6 +32,7 @@ from noetl_ray.readmodel.postgres_tables import (
     OBJECT_HISTORY,
     PLAYBOOK,
     PROJECTION,
+    SHARD,
     SNAPSHOT,
     STAGE,
     WORKER,
@@ -179,6 +180,7 @@ async def _write_rows(connection: Connection, batch: ProjectionBatch) -> int:
     stale += await _write(connection, STAGE, batch.stages)
     stale += await _write(connection, FRAME, batch.frames)
     stale += await _write(connection, WORKER, batch.workers)
+    stale += await _write(connection, SHARD, batch.shards)
     await _write(connection, PLAYBOOK, batch.playbooks)
     await _write(connection, OBJECT_HISTORY, batch.objects)
     objects = newest_objects(batch.objects)

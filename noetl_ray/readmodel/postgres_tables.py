@@ -279,6 +279,29 @@ FRAME = Table(
     ),
 )
 
+_SHARD_COLUMNS = {
+    "shard_id": "integer", "position": "bigint", "status": "text", "owner_runtime_id": "text",
+    "owner_instance": "text", "epoch": "bigint", "claimed_at": "timestamptz",
+    "leased_until": "timestamptz", "reason": "text", "checkpoint_position": "bigint",
+    "checkpoint_event_id": "bigint", "checkpoint_executions": "integer",
+    "committed_at": "timestamptz", "updated_at": "timestamptz",
+}  # fmt: skip
+SHARD = Table(
+    name="execution_shard",
+    columns=_SHARD_COLUMNS,
+    key=("shard_id",),
+    # The rule of shards.merge_shard, said in SQL.
+    conflict=_newer(
+        "position",
+        [name for name in _SHARD_COLUMNS if name != "shard_id"],
+        {
+            name: f"COALESCE(EXCLUDED.{name}, held.{name})"
+            for name in _SHARD_COLUMNS
+            if name not in ("shard_id", "position")
+        },
+    ),
+)
+
 _PROJECTION_KEY = _SCOPE | {
     "projection_type": "text", "execution_id": "bigint", "stage_id": "text",
     "frame_id": "text", "partition_id": "text",

@@ -41,6 +41,7 @@ from noetl_ray.readmodel.rows import (
     playbook_row,
     worker_row,
 )
+from noetl_ray.readmodel.shards import ShardRow, fold_shards, shard_row
 from noetl_ray.wal.port import Recorded
 from noetl_ray.wal.subjects import SYSTEM_ROOT, parse_event_subject
 
@@ -71,6 +72,7 @@ class Projected:
     frames: list[FrameRow] = field(default_factory=list)
     objects: list[BusinessObjectRow] = field(default_factory=list)
     workers: dict[str, WorkerRow] = field(default_factory=dict)
+    shards: list[ShardRow] = field(default_factory=list)
     states: dict[ExecutionKey, ExecutionState] = field(default_factory=dict)
     """Only the executions whose state changed."""
     first_event_ids: dict[ExecutionKey, int] = field(default_factory=dict)
@@ -108,6 +110,10 @@ class Projected:
     def command_rows(self) -> tuple[CommandRow, ...]:
         """One change per command."""
         return fold_commands(self.commands)
+
+    def shard_rows(self) -> tuple[ShardRow, ...]:
+        """One change per shard."""
+        return fold_shards(self.shards)
 
     def stage_rows(self) -> tuple[StageRow, ...]:
         """One change per stage."""
@@ -228,6 +234,10 @@ def _collect(made: Projected, event: Event, position: int, ordinal: int) -> None
     playbook = playbook_row(event, position)
     if playbook is not None:
         made.playbooks.append(playbook)
+    shard = shard_row(event, position)
+    if shard is not None:
+        made.shards.append(shard)
+        return
     worker = worker_row(event, position)
     if worker is not None:
         held = made.workers.get(worker.worker_id)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from noetl_ray.events.envelope import Event
+from noetl_ray.readmodel.shards import ShardRow
 from noetl_ray.scope import Scope
 from noetl_ray.wal.tasklog import LogLine
 
@@ -273,6 +274,7 @@ class ProjectionBatch:
     frames: tuple[FrameRow, ...] = ()
     playbooks: tuple[PlaybookRow, ...] = ()
     workers: tuple[WorkerRow, ...] = ()
+    shards: tuple[ShardRow, ...] = ()
     projections: tuple[ProjectionRecord, ...] = ()
     objects: tuple[BusinessObjectRow, ...] = ()
     """Every statement about a business object, several of one object too."""

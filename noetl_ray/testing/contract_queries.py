@@ -16,6 +16,7 @@ from noetl_ray.readmodel.records import (
     ProjectionBatch,
     WorkerRow,
 )
+from noetl_ray.readmodel.shards import ShardRow, merge_shard
 from noetl_ray.scope import Scope
 from noetl_ray.testing.readmodel_samples import HOME, LATER, execution, line, mark, rows_of
 from noetl_ray.testing.samples import SAMPLE_TIME, sample_event
@@ -215,6 +216,39 @@ async def workers_come_and_go(store: ProjectionStore, queries: Queries) -> None:
     other = WorkerRow(worker_id="w2", incarnation="i1", status="up", position=5, slots=1)
     await store.commit(ProjectionBatch(checkpoints=(mark(6, 4),), workers=(again, other)))
     assert await queries.workers() == [again, other]
+
+
+async def shards_have_owners_and_checkpoints(store: ProjectionStore, queries: Queries) -> None:
+    """A checkpoint keeps what the claim told, and a release what the checkpoint told."""
+    claimed = ShardRow(
+        shard_id=3,
+        position=2,
+        status="leased",
+        owner_runtime_id="c1",
+        owner_instance="i1",
+        epoch=4,
+        claimed_at=SAMPLE_TIME,
+        leased_until=LATER,
+        reason="joined",
+        updated_at=SAMPLE_TIME,
+    )
+    kept = ShardRow(
+        shard_id=3,
+        position=5,
+        checkpoint_position=4,
+        checkpoint_event_id=9,
+        checkpoint_executions=2,
+        committed_at=LATER,
+        updated_at=LATER,
+    )
+    other = ShardRow(shard_id=1, position=6, status="free", epoch=1, owner_runtime_id="c2")
+    await store.commit(ProjectionBatch(checkpoints=(mark(2),), shards=(claimed,)))
+    await store.commit(ProjectionBatch(checkpoints=(mark(6, 2),), shards=(kept, other)))
+    assert await queries.shards() == [other, merge_shard(claimed, kept)]
+    stale = ShardRow(shard_id=3, position=3, status="free", epoch=3)
+    done = await store.commit(ProjectionBatch(checkpoints=(mark(7, 6),), shards=(stale,)))
+    assert done.stale == 1
+    assert await queries.shards() == [other, merge_shard(claimed, kept)]
 
 
 async def log_lines_page(store: ProjectionStore, queries: Queries) -> None:

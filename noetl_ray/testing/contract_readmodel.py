@@ -39,6 +39,7 @@ from noetl_ray.testing.contract_queries import (
     log_lines_page,
     odd_text_does_not_stop_the_commit,
     playbooks_newest_first,
+    shards_have_owners_and_checkpoints,
     workers_come_and_go,
 )
 from noetl_ray.testing.readmodel_samples import (
@@ -243,6 +244,7 @@ READ_MODEL_CHECKS: tuple[Check, ...] = (
     prj_12_an_execution_never_leaves_its_end,
     commands_merge_over_batches,
     playbooks_newest_first,
+    shards_have_owners_and_checkpoints,
     workers_come_and_go,
     log_lines_page,
     the_newest_statement_is_the_object,

@@ -33,6 +33,7 @@ from noetl_ray.testing.samples import SAMPLE_TIME, sample_event
 from noetl_ray.wal.memory import MemoryLog
 from noetl_ray.wal.subjects import command_subject
 from noetl_ray.web import GatewayDeps, create_app
+from noetl_ray.web.shard_board import ShardBoard
 
 if TYPE_CHECKING:
     from noetl_ray.wal.tasklog import LogLine
@@ -86,6 +87,7 @@ class GatewayKit:
             credentials=self.credentials,
             clock=self.clock,
             states=self.model,
+            shards=ShardBoard(self.clock),
         )
         self.app = create_app(self.deps)
 

@@ -55,6 +55,8 @@ def create_app(deps: GatewayDeps) -> FastAPI:
     app.state.deps = deps
     app.state.metrics = Metrics()
     app.state.metrics.registry.register(deps.tiers)
+    if deps.shards is not None:
+        app.state.metrics.registry.register(deps.shards)
     app.state.waiters = Waiters(deps.queries, deps.clock)
     app.state.metrics.waiting.set_function(lambda: app.state.waiters.count)
     for module in (

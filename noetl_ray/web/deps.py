@@ -22,6 +22,7 @@ from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.submit import SubmitPorts
 from noetl_ray.web.metrics import Metrics
+from noetl_ray.web.shard_board import ShardBoard
 from noetl_ray.web.tier_board import TierBoard
 from noetl_ray.web.waiting import Waiters
 
@@ -57,6 +58,8 @@ class GatewayDeps:
     """Needed only for the ``variables`` of a status."""
     tiers: TierBoard = field(default_factory=TierBoard)
     """What was heard of the tiers of all hosts."""
+    shards: ShardBoard | None = None
+    """What was heard of the shards of all conductors."""
     health: Callable[[], Awaitable[dict[str, Any]]] | None = None
     """More facts for the health page; a raised error makes it unhealthy."""
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         PlaybookRow,
         WorkerRow,
     )
+    from noetl_ray.readmodel.shards import ShardRow
     from noetl_ray.submit import CatalogEntry, Submitted
 
 T = TypeVar("T")
@@ -290,6 +291,14 @@ def worker_shape(row: WorkerRow) -> dict[str, Any]:
     """A worker row."""
     body: dict[str, Any] = msgspec.to_builtins(row)
     return body
+
+
+def shard_shape(row: ShardRow, live: dict[str, Any] | None) -> dict[str, Any]:
+    """A shard's row, and what its owner said lately."""
+    body: dict[str, Any] = msgspec.to_builtins(row)
+    if body["checkpoint_event_id"] is not None:
+        body["checkpoint_event_id"] = str(body["checkpoint_event_id"])
+    return body | {"live": live}
 
 
 def credential_shape(info: CredentialInfo) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Routes about the system itself: health, metrics, workers."""
+"""Routes about the system itself: health, metrics, shards, workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from noetl_ray import __version__
 from noetl_ray.errors import NoetlError
 from noetl_ray.web.deps import Caller, caller_of
 from noetl_ray.web.problems import describe
-from noetl_ray.web.shapes import json_response, worker_shape
+from noetl_ray.web.shapes import json_response, shard_shape, worker_shape
 
 Asking = Annotated[Caller, Depends(caller_of)]
 
@@ -36,6 +36,14 @@ async def health(caller: Asking) -> Response:
 async def metrics(caller: Asking) -> Response:
     """Prometheus text."""
     return Response(caller.metrics.page(), media_type=CONTENT_TYPE_LATEST)
+
+
+@routes.get("/api/shards")
+async def shards(caller: Asking) -> Response:
+    """Who owns each shard and how far it is kept; ``live`` is what its owner said lately."""
+    rows = await caller.deps.queries.shards()
+    live = caller.deps.shards.live() if caller.deps.shards is not None else {}
+    return json_response({"shards": [shard_shape(row, live.get(row.shard_id)) for row in rows]})
 
 
 @routes.get("/api/workers")

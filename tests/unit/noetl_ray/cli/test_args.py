@@ -36,6 +36,7 @@ CALLS = [
     ["resume", "1"],
     ["rerun", "1"],
     ["frames", "1", "--status", "RUNNING"],
+    ["shards"],
     ["replay", "1"],
     ["replay", "1", "--as-of-position", "7"],
     ["lake", "build", "--no-compact"],
