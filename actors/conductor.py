@@ -14,6 +14,7 @@ import logging
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from actors.beginning import Beginnings
 from actors.checkpointer import Checkpointer
 from actors.deciding import ConductorPorts, Deciding
 from actors.dispatcher import Dispatcher, holds
@@ -78,6 +79,9 @@ class Conductor:
             lease_ms=lease_ms,
         )
         self._deciding = Deciding(ports, self._fleet, producer)
+        self._beginnings = Beginnings(
+            self._fleet, ports.clock.monotonic, lambda: len(self._driving)
+        )
         self._family = Family(ports.submit)
         self._checkpointer = self._new_checkpointer(checkpoint_ms)
         self._owned = OwnedShards(
@@ -130,6 +134,8 @@ class Conductor:
                     nudge = Nudge(execution_id=execution_id)
                     await self._p.hints.send(CANCEL, encode(nudge))
         self._owned.passed()
+        for execution_id in self._beginnings.due():
+            self._kick(execution_id)
         self._dispatcher.serve()
         if self._checkpointer is not None:
             self._checkpointer.turn()
@@ -202,6 +208,7 @@ class Conductor:
             "shards": list(self._owned),
             "owner": self._owner.summary(),
             "open_executions": len(self._states),
+            "waiting_to_begin": len(self._beginnings),
             "waiting_commands": self._dispatcher.waiting,
             "workers": len(self._fleet),
             "decisions": self._decisions,
@@ -292,6 +299,7 @@ class Conductor:
         """Keep nothing in memory about an execution."""
         self._states.pop(execution_id, None)
         self._deciding.forget(execution_id)
+        self._beginnings.forget(execution_id)
         for command in state.commands.values():
             self._fleet.release(command.worker_id, command.command_id)
             self._dispatcher.forget(command.command_id)
@@ -304,7 +312,7 @@ class Conductor:
             self._again.add(execution_id)
             return
         state = self._states.get(execution_id)
-        if state is None or not wants_decision(state):
+        if state is None or not wants_decision(state) or self._beginnings.holds_back(state):
             return
         task = asyncio.create_task(self._drive(execution_id))
         self._driving[execution_id] = task
@@ -312,6 +320,7 @@ class Conductor:
 
     def _driven(self, execution_id: int, task: asyncio.Task[None]) -> None:
         self._driving.pop(execution_id, None)
+        self._beginnings.settled(execution_id)
         if not task.cancelled() and task.exception() is not None:
             _log.error("execution %s: %r", execution_id, task.exception())
         if execution_id in self._again:

@@ -29,6 +29,7 @@ a moment in which everything is decided and little is done."""
 PACE_KEPT_S = 10.0
 """How long a pace is still believed of a worker that has had nothing to do since."""
 ROOM_PER_SLOT_MAX = 16
+UNKNOWN = 1_000_000
 
 
 @dataclass(slots=True)
@@ -135,6 +136,13 @@ class Fleet:
         """Whether exactly this incarnation is a member."""
         member = self._members.get(worker_id or "")
         return member is not None and member.incarnation == incarnation
+
+    @property
+    def spare(self) -> int:
+        """How many more commands keep the workers busy; without workers, any number."""
+        if not self._members:
+            return UNKNOWN
+        return sum(max(0, m.slots * OVERCOMMIT - len(m.held)) for m in self._members.values())
 
     def has_room(self) -> bool:
         """Whether any worker could take another command."""
