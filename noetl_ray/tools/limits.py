@@ -21,6 +21,14 @@ def after_retry_after(delay_s: float, error: Mapping[str, Any] | None) -> float:
     return max(delay_s, min(float(asked), RETRY_AFTER_MAX_S))
 
 
+def added_up(given: Any) -> Any:
+    """A limit as one number; {connect: 5, read: 15}, as some playbooks write, is added up."""
+    if not isinstance(given, dict):
+        return given
+    parts = [part for part in given.values() if type(part) in (int, float)]
+    return sum(parts) if parts and len(parts) == len(given) else given
+
+
 def time_limit_s(
     config: dict[str, Any], context_s: float | None, default_s: float | None = None
 ) -> float | None:
@@ -28,6 +36,7 @@ def time_limit_s(
     given = config.get("timeout_seconds")
     if given in (None, ""):
         given = config.get("timeout")
+    given = added_up(given)
     if given in (None, ""):
         limit = default_s
     else:

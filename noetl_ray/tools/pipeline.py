@@ -16,7 +16,7 @@ from noetl_ray.engine.envelope import Output, shown
 from noetl_ray.engine.names import handed_over
 from noetl_ray.errors import LogError, NoetlError, TemplateError, ToolError
 from noetl_ray.tools.keychain import Prepare, was_refused
-from noetl_ray.tools.limits import after_retry_after
+from noetl_ray.tools.limits import added_up, after_retry_after
 from noetl_ray.tools.locals import Locals, Progress
 from noetl_ray.tools.outcome import FailedAttempt, PipelineOutcome, error_of, tool_error
 from noetl_ray.tools.port import Parked, ToolContext, ToolResult
@@ -305,6 +305,7 @@ class Pipeline:
         raw = self._templates.value(task.timeout, names) if task.timeout is not None else None
         if raw is None and self._step.timeout is not None:
             raw = self._templates.value(self._step.timeout, names)
+        raw = added_up(raw)
         try:
             timeout = float(raw) if raw not in (None, "") else None
         except (TypeError, ValueError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from noetl_ray.dsl.template import Templates
 from noetl_ray.engine.names import (
@@ -170,3 +172,30 @@ def test_event_names_equal_their_synonyms(name: str, equal: list[str], other: li
 )
 def test_template_text_is_found_at_any_depth(value: Any, expected: bool) -> None:
     assert has_template(value) is expected
+
+
+_SOME = st.dictionaries(
+    st.sampled_from(["x", "y", "ctx", "workload", "job", "execution_id", "env", "steps", "items"]),
+    st.integers(0, 9),
+    max_size=5,
+)
+
+
+@given(_SOME, _SOME, _SOME, _SOME)
+def test_any_name_means_its_first_hit_and_nothing_else_is_a_name(
+    locals_: dict[str, Any], steps: dict[str, Any], ctx: dict[str, Any], workload: dict[str, Any]
+) -> None:
+    """Locals, then what the runtime keeps for itself, then steps, variables and the workload."""
+    found = names(locals_=locals_, steps=steps, ctx=ctx, workload=workload)
+    own = {"ctx", "workload", "job", "execution_id", "catalog_id", "env", "steps", "keychain"}
+    for name in {*locals_, *steps, *ctx, *workload, *own, "nowhere"}:
+        if name in own and name not in locals_:
+            assert name in found
+            assert found[name] not in range(10)
+            continue
+        hits = [place[name] for place in (locals_, steps, ctx, workload) if name in place]
+        assert (name in found) == bool(hits)
+        if hits:
+            assert found[name] == hits[0]
+            assert TEMPLATES.value(f"{{{{ {name} }}}}", found) == hits[0]
+    assert {*found} == {*locals_, *steps, *ctx, *workload, *own}

@@ -16,13 +16,14 @@ from noetl_ray.tools.limits import RETRY_AFTER_MAX_S, after_retry_after, time_li
         ({"timeout_seconds": "3", "timeout": 9}, None, None, 3.0),
         ({"timeout": 90}, 5.0, None, 5.0),
         ({"timeout": ""}, None, None, None),
+        ({"timeout": {"connect": 5, "read": 15}}, None, 60.0, 20.0),
     ],
 )
 def test_the_shortest_limit_wins(config, context_s, default_s, expected):
     assert time_limit_s(config, context_s, default_s) == expected
 
 
-@pytest.mark.parametrize("bad", ["soon", 0, -1, [1], float("nan")])
+@pytest.mark.parametrize("bad", ["soon", 0, -1, [1], float("nan"), {"read": "x"}, {}])
 def test_a_limit_that_is_none_is_refused(bad):
     with pytest.raises(ToolError, match="timeout must be"):
         time_limit_s({"timeout": bad}, None)
