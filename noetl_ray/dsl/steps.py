@@ -44,7 +44,8 @@ def read_step(shape: Shape, node: Node, path: str) -> Step | None:
     arcs, mode = read_next(shape, node, path)
     loop = read_loop(shape, node, path)
     if loop is not None and loop.mode in _FRAMED:
-        _check_no_calls(shape, tasks, loop.mode, path)
+        inside = tasks if loop.reduce is None else (*tasks, *loop.reduce.tasks)
+        _check_no_calls(shape, inside, loop.mode, path)
     step = Step(
         name=name or "",
         tasks=tasks,

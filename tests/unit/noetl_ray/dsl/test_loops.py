@@ -246,6 +246,28 @@ def test_a_mode_the_engine_cannot_run_is_refused(
             ],
         ),
         (
+            "{in: [1], spec: {mode: fanout}, reduce: {tool: {kind: noop}, frame: {process: row}}}",
+            [
+                f"error 6:80 {AT}.reduce.frame.process: 'process' is about rows; "
+                "a reduce takes in partitions, one after the other (leave it out)",
+            ],
+        ),
+        (
+            "{in: [1], spec: {mode: fanout}, reduce: {tool: {kind: playbook, path: a}}}",
+            [
+                "error 6:58 workflow[0].tool: the task 'reduce_task' calls a playbook, which a "
+                "fanout loop cannot do (get the items in one step and loop over them with `in` "
+                "in the next)",
+            ],
+        ),
+        (
+            '{in: [1], spec: {frame: {duration_ms: "{{ x }}"}}}',
+            [
+                f"error 6:49 {AT}.spec.frame.duration_ms: 'duration_ms' must be a whole number "
+                "above 0 (write max_seconds for a template)",
+            ],
+        ),
+        (
             "{cursor: {claim: x}, spec: {mode: cursor, frame: {process: all, max_rows: 0, a: 1}}}",
             [
                 f"error 6:20 {AT}.cursor: the cursor has no 'kind'",
