@@ -42,6 +42,7 @@ from noetl_ray.payloads.port import ObjectStore
 from noetl_ray.readmodel.postgres_queries import PostgresQueries
 from noetl_ray.readmodel.postgres_store import PostgresProjectionStore
 from noetl_ray.replay.archive import Archive
+from noetl_ray.results.repairing import Repairer
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.shards.checkpoints_nats import NatsCheckpoints
@@ -288,6 +289,9 @@ async def _build(
                 ports.clock,
                 shards=range(runtime.shard_count),
                 enabled=settings.results.materializer_enabled,
+                repairer=(
+                    Repairer(ports.log, ports.results) if settings.results.dr_enabled else None
+                ),
             )
         case "gateway":
             projections = settings.projection_stores

@@ -362,9 +362,10 @@ class CommandRun:
         self, name: ResultName, value: Any, options: StorageOptions, *, ok: bool = True
     ) -> dict[str, Any]:
         status: Status = "ok" if ok else "error"
+        now_ms = self._p.clock.now_ms()
         return await self._patiently(
             lambda: self._p.results.persist(
-                self._scope, name, value, status=status, options=options
+                self._scope, name, value, status=status, options=options, now_ms=now_ms
             )
         )
 

@@ -12,12 +12,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from prometheus_client import Counter
 
 from noetl_ray.errors import ObjectMissingError, StoreError, UsageError
 from noetl_ray.events.canonical import canonical_json, sha256_hex
 from noetl_ray.events.types import EventType
 from noetl_ray.locator.keys import cursor_key
 from noetl_ray.results.ref import is_reference
+from noetl_ray.results.repairing import RepairReport
 from noetl_ray.scope import Scope
 from noetl_ray.wal.subjects import shard_filter
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from noetl_ray.clock import Clock
     from noetl_ray.events.envelope import Event
+    from noetl_ray.results.repairing import Repairer
     from noetl_ray.results.store import ResultStore, Staged
     from noetl_ray.wal.port import Log, Recorded, Subscription
 
@@ -41,6 +44,12 @@ NAMES_KEPT = 20
 _REFERENCE = b'"reference":{'
 """How canonical JSON says that something has a reference: no escape can stand inside it, so a
 record without these bytes announces no result outside the log and is not read any further."""
+
+_DR = Counter(
+    "noetl_worker_result_tier_dr",
+    "Objects the materializer verified, by what was found and what became of it.",
+    ("outcome",),
+)
 
 _BEARERS = frozenset({EventType.CALL_DONE, EventType.CALL_ERROR})
 
@@ -65,6 +74,7 @@ class Materializer:
         enabled: bool = True,
         from_position: int | None = None,
         consumer: str = CONSUMER,
+        repairer: Repairer | None = None,
     ) -> None:
         """Bind the role to its ports.
 
@@ -76,6 +86,8 @@ class Materializer:
             enabled: False makes every method a no-op that touches no port but the clock.
             from_position: Start here instead of at the stored cursor.
             consumer: Names the cursor, together with the shards.
+            repairer: Compares each object with its digest and rebuilds bad ones (DR-1); None
+                looks whether it is there and no closer.
         """
         self._log = log
         self._results = results
@@ -94,6 +106,8 @@ class Materializer:
         self._counts: dict[str, int] = dict.fromkeys(
             ("seen", "present", "written", "missing", "mismatched", "refused", "retries"), 0
         )
+        self._repairer = repairer
+        self._repairs = RepairReport(dry_run=False)
         self._missing: deque[str] = deque(maxlen=NAMES_KEPT)
         self._last_error = ""
 
@@ -140,6 +154,7 @@ class Materializer:
             **self._counts,
             "missing_results": list(self._missing),
             "last_error": self._last_error,
+            **({"repairs": dict(self._repairs.counts)} if self._repairer else {}),
         }
 
     async def _open(self) -> None:
@@ -172,8 +187,20 @@ class Materializer:
             return
         self._counts["seen"] += 1
         self._counts[outcome] += 1
-        if outcome in {"missing", "mismatched"}:
+        if self._repairer is not None:
+            await self._verify(self._repairer, scope, event)
+        elif outcome in {"missing", "mismatched"}:
             self._missing.append(result["reference"]["uri"])
+
+    async def _verify(self, repairer: Repairer, scope: Scope, event: Event) -> None:
+        """Look at the bytes themselves; what cannot be rebuilt is named and not waited for."""
+        report = RepairReport(dry_run=False)
+        await repairer.see_to_event(scope, event, report, set())
+        self._repairs.counts += report.counts
+        for outcome, count in report.counts.items():
+            _DR.labels(outcome=outcome).inc(count)
+        lost = [each["uri"] for each in report.findings if each["fate"] != "rebuilt"]
+        self._missing.extend(dict.fromkeys(lost))
 
     async def _back_off(self, error: StoreError) -> None:
         self._failures_in_row += 1

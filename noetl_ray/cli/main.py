@@ -45,6 +45,8 @@ VERBS = {
     "lake": "lake:lake",
     "frames": "frames:frames",
     "shards": "shards:shards",
+    "gc": "upkeep:gc",
+    "repair": "upkeep:repair",
     "replay": "replay:replay",
     "doctor": "doctor:doctor",
     "demo": "demo:run_demo",

@@ -21,6 +21,7 @@ import httpx
 
 from noetl_ray.client.catalog import CatalogCalls
 from noetl_ray.client.transport import Transport, error_from
+from noetl_ray.client.upkeep import UpkeepCalls
 from noetl_ray.client.values import (
     TERMINAL,
     CredentialSummary,
@@ -48,7 +49,7 @@ GRACE_S = 15.0
 PAGE = 1_000
 
 
-class Client(CatalogCalls):
+class Client(CatalogCalls, UpkeepCalls):
     """An async client of one gateway, for one tenant and organization."""
 
     def __init__(

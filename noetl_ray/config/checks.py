@@ -49,6 +49,8 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "results.memory_cache_mb": (0, 1 << 24),
     "results.plasma_budget_mb": (0, 1 << 24),
     "results.disk_cache_mb": (0, 1 << 30),
+    "results.gc_grace_s": (0, 366 * 86_400),
+    "results.payload_ttl_days": (0, 36_500),
     "frame_policy_defaults.max_rows": (1, 1_000_000),
     "frame_policy_defaults.max_seconds": (1, 86_400),
     "frame_policy_defaults.max_bytes": (1_024, 1 << 40),

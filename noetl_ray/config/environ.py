@@ -39,6 +39,8 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
         "NOETL_EVENT_RESULT_CONTEXT_MAX_BYTES": "results.context_max_bytes",
         "NOETL_RESULT_PRODUCER_STAGE": "results.producer_stage",
         "NOETL_RESULT_MATERIALIZER_ENABLED": "results.materializer_enabled",
+        "NOETL_RESULT_TIER_GC": "results.gc_enabled",
+        "NOETL_RESULT_TIER_DR": "results.dr_enabled",
         "NOETL_NATS_URL": "event_store.url",
         "NOETL_NATS_TOKEN": "event_store.token",
         "NOETL_POSTGRES_DSN": "projection_stores.dsn",
@@ -59,8 +61,6 @@ WITHOUT_SETTING = frozenset(
     {
         "NOETL_DEFAULT_STORE_TIER",
         "NOETL_RESULT_MINT_AUTHORITATIVE",
-        "NOETL_RESULT_TIER_DR",
-        "NOETL_RESULT_TIER_GC",
         "NOETL_RESULT_URI_ACCEPT",
         "NOETL_SHARD_ID",
     }

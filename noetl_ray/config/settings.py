@@ -134,6 +134,14 @@ class ResultSettings:
     """What a node shares in Ray's object store (Tier 1.5); 0 turns it off."""
     disk_cache_mb: int = 1_024
     """What a node keeps on disk when the store is elsewhere (Tier 2); 0 turns it off."""
+    gc_enabled: bool = False
+    """Whether garbage of the object store may be looked for, and deleted when asked (GC-1)."""
+    gc_grace_s: int = 86_400
+    """How young an execution or a payload is left alone."""
+    payload_ttl_days: int = 90
+    """How old a payload must be that nothing names any more."""
+    dr_enabled: bool = False
+    """Whether the materializer compares objects with their digests and rebuilds bad ones (DR-1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,8 @@ def ref_record(
     content_type: str,
     row_count: int | None = None,
     preview: Any = None,
+    scope: str = "execution",
+    expires_at: str | None = None,
 ) -> dict[str, Any]:
     """The record that stands for a stored value."""
     meta: dict[str, Any] = {"bytes": size_bytes, "sha256": sha256, "content_type": content_type}
@@ -32,8 +34,8 @@ def ref_record(
         "kind": RECORD_KIND,
         "ref": uri,
         "store": store,
-        "scope": "execution",
-        "expires_at": None,
+        "scope": scope,
+        "expires_at": expires_at,
         "meta": meta,
         "preview": preview,
     }
@@ -45,7 +47,7 @@ def reference_fields(result: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(reference, dict):
         return {}
     store = reference.get("store", "disk")
-    preview = result.get("extracted")
+    preview = reference.get("preview", result.get("extracted"))
     record = ref_record(
         reference["uri"],
         store=store,
@@ -54,6 +56,8 @@ def reference_fields(result: Mapping[str, Any]) -> dict[str, Any]:
         content_type=reference.get("media_type", ""),
         row_count=reference.get("rows"),
         preview=preview,
+        scope=reference.get("scope", "execution"),
+        expires_at=reference.get("expires_at"),
     )
     fields = {
         "_ref": record,

@@ -28,6 +28,10 @@ ROOT = "noetl"
 _LABELS = ("env", "region", "cell", "shard", "tenant", "project", "date", "execution")
 _ARTIFACT_PARTS_MAX = 8
 _EXT = re.compile(r"[a-z][a-z0-9]{0,15}")
+_PAYLOAD = re.compile(
+    ROOT + r"/env=[^/]+/tenant=[^/]+/org=[^/]+/payloads/sha256"
+    r"/([0-9a-f]{2})/([0-9a-f]{2})/([0-9a-f]{64})"
+)
 _FILE = re.compile(r"([0-9]+)(?:@([0-9]+))?\.([a-z][a-z0-9]{0,15})")
 
 
@@ -145,9 +149,29 @@ def parse_key(key: str) -> ResultKey:
 def payload_key(placement: Placement, scope: Scope, sha256: str) -> str:
     """Where content-addressed bytes of a scope lie (PAY-2)."""
     check_sha256(sha256)
+    return f"{payload_prefix(placement, scope)}/{sha256[:2]}/{sha256[2:4]}/{sha256}"
+
+
+def payload_prefix(placement: Placement, scope: Scope) -> str:
+    """The folder of a scope's payloads."""
     return (
         f"{ROOT}/env={encode_segment(placement.env)}/tenant={scope.tenant_id}"
-        f"/org={scope.organization_id}/payloads/sha256/{sha256[:2]}/{sha256[2:4]}/{sha256}"
+        f"/org={scope.organization_id}/payloads/sha256"
+    )
+
+
+def payload_sha256(key: str) -> str | None:
+    """The digest a payload's key names; None for a key that is none."""
+    found = _PAYLOAD.fullmatch(key)
+    return found[3] if found and found[3].startswith(found[1] + found[2]) else None
+
+
+def tenant_prefixes(placement: Placement, tenant: str) -> tuple[str, ...]:
+    """The folders that hold all results of a tenant, one per shard."""
+    return tuple(
+        f"{ROOT}/env={encode_segment(placement.env)}/region={encode_segment(placement.region)}"
+        f"/cell={encode_segment(placement.cell)}/shard={shard}/tenant={encode_segment(tenant)}"
+        for shard in range(placement.shard_count)
     )
 
 

@@ -22,15 +22,19 @@ class MemoryObjects:
 
     kind = "memory"
 
-    def __init__(self, fault: Fault | None = None) -> None:
+    def __init__(self, fault: Fault | None = None, now_ms: Callable[[], int] | None = None) -> None:
         self.fault = fault
+        self._now_ms = now_ms
         self._objects: dict[str, bytes] = {}
+        self._changed_ms: dict[str, int] = {}
 
     async def put(self, key: str, data: bytes) -> None:
         """Keep a copy of the bytes."""
         check_key(key)
         await self._meet("put", key)
         self._objects[key] = bytes(data)
+        if self._now_ms is not None:
+            self._changed_ms[key] = self._now_ms()
 
     async def put_file(self, key: str, path: str) -> None:
         """Keep a copy of the file's bytes."""
@@ -63,7 +67,7 @@ class MemoryObjects:
         check_key(key)
         await self._meet("info", key)
         data = self._objects.get(key)
-        return None if data is None else ObjectInfo(key=key, size_bytes=len(data))
+        return None if data is None else self._info(key, data)
 
     async def delete(self, key: str) -> None:
         """Remove; no error when there is nothing."""
@@ -77,7 +81,7 @@ class MemoryObjects:
         await self._meet("list", folder)
         for key in sorted(self._objects):
             if not folder or key.startswith(f"{folder}/"):
-                yield ObjectInfo(key=key, size_bytes=len(self._objects[key]))
+                yield self._info(key, self._objects[key])
 
     def local_path(self, key: str) -> str | None:
         """There is no file to map."""
@@ -94,6 +98,9 @@ class MemoryObjects:
 
     async def close(self) -> None:
         """Nothing to let go of; the objects stay for whoever holds this store."""
+
+    def _info(self, key: str, data: bytes) -> ObjectInfo:
+        return ObjectInfo(key=key, size_bytes=len(data), changed_ms=self._changed_ms.get(key))
 
     async def _meet(self, operation: str, key: str) -> None:
         if self.fault is not None:

@@ -124,6 +124,13 @@ class Tiers:
             await self._keep(key, read, local)
         return read
 
+    async def peek(self, key: TierKey, hint: Mapping[str, Any] | None) -> Data | None:
+        """The bytes if a tier above the store has them; for repairs, which count no reads."""
+        found = self._memory.get(key) or await self._borrowed(key, hint)
+        if found is None and self._disk is not None:
+            found = await asyncio.to_thread(self._disk.get, key)
+        return found
+
     async def keep(self, key: TierKey, data: bytes, *, local: str | None) -> dict[str, Any] | None:
         """Take bytes that have just become durable into the tiers; the hint for their event."""
         path = await self._keep(key, data, local)

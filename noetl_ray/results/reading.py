@@ -144,16 +144,7 @@ class ResultReader:
             return await self._durable(scope, reference)
         place = self._key(scope, reference)
         name = parse_result_uri(reference["uri"])
-        key = TierKey(
-            tenant_id=scope.tenant_id,
-            organization_id=scope.organization_id,
-            execution_id=name.execution_id,
-            sha256=reference["sha256"],
-            size_bytes=reference["bytes"],
-            media_type=reference["media_type"],
-            schema_digest=reference.get("schema_digest"),
-            rows=reference.get("rows"),
-        )
+        key = _tier_key(scope, name, reference)
         media_type = key.media_type
 
         async def durable() -> tuple[bytes, bool]:
@@ -165,6 +156,13 @@ class ResultReader:
             key, reference.get("ipc"), local=self.objects.local_path(place), durable=durable
         )
         return data, media_type
+
+    async def cached(self, scope: Scope, reference: dict[str, Any]) -> Data | None:
+        """What the nearer tiers have of a result, without asking the store; None for nothing."""
+        if self.tiers is None or reference.get("secret") or "bytes" not in reference:
+            return None
+        key = _tier_key(scope, parse_result_uri(reference["uri"]), reference)
+        return await self.tiers.peek(key, reference.get("ipc"))
 
     async def _durable(self, scope: Scope, reference: dict[str, Any]) -> tuple[bytes, str]:
         """Bytes and media type: the object at its own key, or the payload it is to be made from."""
@@ -216,3 +214,16 @@ class ResultReader:
 
     async def _work(self, large: bool, work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work) if large else work()
+
+
+def _tier_key(scope: Scope, name: ResultName, reference: dict[str, Any]) -> TierKey:
+    return TierKey(
+        tenant_id=scope.tenant_id,
+        organization_id=scope.organization_id,
+        execution_id=name.execution_id,
+        sha256=reference["sha256"],
+        size_bytes=reference["bytes"],
+        media_type=reference["media_type"],
+        schema_digest=reference.get("schema_digest"),
+        rows=reference.get("rows"),
+    )

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from noetl_ray.clock import iso_utc
+
 if TYPE_CHECKING:
+    from noetl_ray.results.garbage import Keep
     from noetl_ray.results.tier import TierDecision
 
 Status = Literal["ok", "error"]
@@ -24,6 +27,8 @@ def build_result(
     selected: dict[str, Any] | None = None,
     secret: bool = False,
     ipc: dict[str, Any] | None = None,
+    preview: Any = None,
+    keep: Keep | None = None,
 ) -> dict[str, Any]:
     """Make ``payload.result``.
 
@@ -37,6 +42,8 @@ def build_result(
         selected: Values of the result that are kept beside it by name (section 13).
         secret: The bytes hold credentials; no cache may keep them (P28).
         ipc: The hint to shared memory, if the bytes were offered there (PAY-7).
+        preview: What a reference shows of the value, where its size was asked for (RES-2).
+        keep: How long the bytes are wanted, where that was asked for.
     """
     result: dict[str, Any] = {
         "status": status,
@@ -55,16 +62,7 @@ def build_result(
     if not uri:
         msg = f"a result of tier {decision.tier} needs a name"
         raise ValueError(msg)
-    reference: dict[str, Any] = {
-        "uri": uri,
-        "sha256": decision.sha256,
-        "media_type": decision.media_type,
-        "bytes": decision.size_bytes,
-    }
-    if decision.rows is not None:
-        reference["rows"] = decision.rows
-    if decision.schema_digest is not None:
-        reference["schema_digest"] = decision.schema_digest
+    reference = _identity(decision, uri)
     if payload_uri is not None:
         reference["staged"] = False
         reference["payload_uri"] = payload_uri
@@ -76,8 +74,29 @@ def build_result(
         reference["secret"] = True
     if ipc is not None:
         reference["ipc"] = ipc
+    if preview is not None:
+        reference["preview"] = preview
+    if keep is not None:
+        reference["scope"] = keep.scope
+        if keep.expires_ms is not None:
+            reference["expires_at"] = iso_utc(keep.expires_ms)
     result["reference"] = reference
     return result
+
+
+def _identity(decision: TierDecision, uri: str) -> dict[str, Any]:
+    """What names the bytes and says what they are."""
+    reference: dict[str, Any] = {
+        "uri": uri,
+        "sha256": decision.sha256,
+        "media_type": decision.media_type,
+        "bytes": decision.size_bytes,
+    }
+    if decision.rows is not None:
+        reference["rows"] = decision.rows
+    if decision.schema_digest is not None:
+        reference["schema_digest"] = decision.schema_digest
+    return reference
 
 
 def is_reference(result: dict[str, Any]) -> bool:

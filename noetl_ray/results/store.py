@@ -16,6 +16,7 @@ from noetl_ray.errors import (
     StoreUnavailableError,
     ToolError,
 )
+from noetl_ray.events.canonical import canonical_json
 from noetl_ray.locator.keys import Placement, result_key
 from noetl_ray.payloads.content import get_payload, put_payload
 from noetl_ray.payloads.shared import TierKey
@@ -30,6 +31,7 @@ from noetl_ray.results.extracted import (
     bounded_marks,
     extract,
 )
+from noetl_ray.results.garbage import KEEP_EXT
 from noetl_ray.results.options import NO_OPTIONS, StorageOptions, selected
 from noetl_ray.results.reading import OFFLOAD_BYTES, ResultReader
 from noetl_ray.results.redact import MASK, has_credentials, mask, mask_marked
@@ -94,6 +96,7 @@ class ResultStore(ResultReader):
         status: Status = "ok",
         secret: bool = False,
         options: StorageOptions = NO_OPTIONS,
+        now_ms: int = 0,
     ) -> dict[str, Any]:
         """Make a value durable where its size asks for it and return ``payload.result``.
 
@@ -104,6 +107,7 @@ class ResultStore(ResultReader):
             status: How the task ended.
             secret: Everything in the value is secret, whatever its keys are called.
             options: What the task asks of its storage.
+            now_ms: When that is, for how long it is wanted.
 
         Raises:
             StoreUnavailableError: nothing was made durable; nothing may be emitted.
@@ -117,6 +121,7 @@ class ResultStore(ResultReader):
         )
         if decision.data is None:
             return build_result(decision, status=status)
+        keep = options.keep(now_ms)
         made = partial(
             build_result,
             decision,
@@ -124,8 +129,14 @@ class ResultStore(ResultReader):
             uri=name.uri,
             store=self.objects.kind,
             selected={} if secret else mask(selected(value, options.select)),
+            preview=self._preview(decision, options),
+            keep=keep,
             secret=hidden,
         )
+        if keep is not None:
+            # Before the object itself, so that no result is collected that was to stay.
+            place = result_key(self.placement, name, KEEP_EXT)
+            await self.objects.put(place, canonical_json(keep))
         objects = self.objects.for_secrets() if hidden else self.objects
         if self.producer_stage and await self._stage(objects, name, decision):
             return made(ipc=None if hidden else await self._keep(scope, name, decision))
@@ -160,6 +171,17 @@ class ResultStore(ResultReader):
         objects = self.objects.for_secrets() if reference.get("secret") else self.objects
         await objects.put(key, decision.data)
         return "written"
+
+    def _preview(self, decision: TierDecision, options: StorageOptions) -> Any:
+        """A preview of the size that was asked for; it is cut from what may be shown."""
+        if options.preview_max_bytes is None:
+            return None
+        sample, cut = extract(decision.extracted, options.preview_max_bytes)
+        return {
+            "truncated": bool(cut or decision.truncated),
+            "bytes": len(canonical_json(sample)),
+            "sample": sample,
+        }
 
     async def _stage(self, objects: ObjectStore, name: ResultName, decision: TierDecision) -> bool:
         """Write at the result's own key; a failed write leaves that to the materializer (STG-2)."""

@@ -1,8 +1,7 @@
 """The proofs every log adapter must pass, each property one function over a fresh, empty log.
 
-Owns what the log port promises, written as checks a user's own adapter can run too:
-``LOG_CHECKS`` lists them all. They are named after the rules of the architecture they stand for.
-Refuses nothing; a broken promise is an AssertionError.
+Owns what the log port promises, written as checks a user's own adapter can run too, named after the
+rules of the architecture: ``LOG_CHECKS``. A broken promise is an AssertionError.
 """
 
 from __future__ import annotations
@@ -44,9 +43,8 @@ class PurgeableLog(Log, Protocol):
 
 async def p1_what_was_appended_is_what_is_read(log: PurgeableLog) -> None:
     """Every way to read gives the record as it was written, with its subject and a time."""
-    event = sample_event(
-        5, payload={"step": "ü → €", "visit": 1, "deep": [{"a": None, "b": [1, 2.5, True]}]}
-    )
+    payload = {"step": "ü → €", "visit": 1, "deep": [{"a": None, "b": [1, 2.5, True]}]}
+    event = sample_event(5, payload=payload)
     record = Record(events=(event, sample_event(6)), consumed=(3, 4))
     position = await log.append(A, record, expected_version=0)
     seen = [await log.last(A), await log.get(position), *await read_all(log, A)]
@@ -160,6 +158,7 @@ async def p7_a_purged_subject_starts_again_at_version_0(log: PurgeableLog) -> No
     assert await log.get(first) is None
     assert await log.last(A) is None
     assert positions(await read_all(log, ALL)) == [third]
+    assert [found async for found in log.subjects(ALL)] == [(B, 1)]
     await refused(log, B, sample_record(4), 0)
     again = await log.append(A, sample_record(5), expected_version=0)
     assert (again, await log.last_position()) == (third + 1, third + 1)
@@ -336,6 +335,7 @@ async def a_subject_outside_the_log_is_refused(log: PurgeableLog) -> None:
 
 
 LogCheck = Callable[[PurgeableLog], Awaitable[None]]
+
 
 LOG_CHECKS: tuple[LogCheck, ...] = (
     p1_what_was_appended_is_what_is_read,

@@ -142,6 +142,12 @@ class JetStreamLog:
             async for message in messages:
                 yield _decoded(message)
 
+    async def subjects(self, subject_filter: str) -> AsyncIterator[tuple[str, int]]:
+        """Subjects under a filter that hold records now, and how many."""
+        async for page in self._api.subjects(subject_filter):
+            for subject, count in sorted(page.items()):
+                yield subject, count
+
     async def subscribe(
         self, subject_filters: Sequence[str], *, from_position: int = 1
     ) -> JetStreamSubscription:

@@ -17,6 +17,8 @@ from noetl_ray.wal.jetstream_errors import UNAVAILABLE_CODES, WRONG_LAST_SEQUENC
 from noetl_ray.wal.settle import Attempt, Outcome, Published
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from noetl_ray.wal.jetstream_mux import Mux
 
 _STATUS = b"NATS/1.0 "
@@ -155,6 +157,18 @@ class StreamApi:
         info = await self.call(f"STREAM.INFO.{self.stream}")
         state: dict[str, Any] = info["state"]
         return state
+
+    async def subjects(self, subject_filter: str) -> AsyncIterator[dict[str, int]]:
+        """Subjects under a filter with their counts, a page of the server's at a time."""
+        offset = 0
+        while True:
+            body = {"subjects_filter": subject_filter, "offset": offset}
+            info = await self.call(f"STREAM.INFO.{self.stream}", body)
+            page: dict[str, int] = info["state"].get("subjects") or {}
+            yield page
+            offset += len(page)
+            if not page or offset >= int(info.get("total", 0)):
+                return
 
     async def _direct_get(self, subject: bytes, body: bytes) -> Message | None:
         headers, data = await self._ask(subject, body, _DIRECT)

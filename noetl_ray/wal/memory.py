@@ -127,6 +127,12 @@ class MemoryLog:
             if recorded is not None:
                 yield recorded
 
+    async def subjects(self, subject_filter: str) -> AsyncIterator[tuple[str, int]]:
+        """Subjects under a filter that hold records now, and how many."""
+        for subject, positions in sorted(self._subjects.items()):
+            if positions and matches(subject_filter, subject):
+                yield subject, len(positions)
+
     async def subscribe(
         self, subject_filters: Sequence[str], *, from_position: int = 1
     ) -> MemorySubscription:

@@ -114,6 +114,10 @@ class Log(Protocol):
         """All records that match now, in order, then end."""
         ...
 
+    def subjects(self, subject_filter: str) -> AsyncIterator[tuple[str, int]]:
+        """Subjects under a filter that hold records now, and how many; for housekeeping only."""
+        ...
+
     async def subscribe(
         self, subject_filters: Sequence[str], *, from_position: int = 1
     ) -> Subscription:

@@ -116,6 +116,11 @@ def catalog_subject(scope: Scope, path: str) -> str:
     return f"{SYSTEM_ROOT}.catalog.{scope.tenant_id}.{scope.organization_id}.{token(path)}"
 
 
+def catalog_filter(scope: Scope) -> str:
+    """Every playbook path of a scope."""
+    return f"{SYSTEM_ROOT}.catalog.{scope.tenant_id}.{scope.organization_id}.>"
+
+
 def shard_filter(shard: int) -> str:
     """All events of a shard."""
     return f"{EVENTS_ROOT}.{shard}.>"
@@ -124,6 +129,16 @@ def shard_filter(shard: int) -> str:
 def execution_filter(scope: Scope, execution_id: int) -> str:
     """Every subject of one execution, whatever its shard; not a keyed request (P11)."""
     return f"{EVENTS_ROOT}.*.{scope.tenant_id}.{scope.organization_id}.{execution_id}.>"
+
+
+def scope_filter(scope: Scope) -> str:
+    """Every execution subject of a scope."""
+    return f"{EVENTS_ROOT}.*.{scope.tenant_id}.{scope.organization_id}.>"
+
+
+def tenant_filter(tenant_id: str, execution: str, aggregate: str) -> str:
+    """One aggregate of an execution, or with ``*`` of all, in every organization of a tenant."""
+    return f"{EVENTS_ROOT}.*.{tenant_id}.*.{execution}.{aggregate}"
 
 
 def parse_event_subject(subject: str) -> EventSubject | None:

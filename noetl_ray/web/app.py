@@ -22,6 +22,7 @@ from noetl_ray.web import (
     storage,
     submitting,
     system,
+    upkeep,
 )
 from noetl_ray.web.guard import Guard, is_loopback
 from noetl_ray.web.metrics import Metrics
@@ -71,6 +72,7 @@ def create_app(deps: GatewayDeps) -> FastAPI:
         credentials,
         storage,
         system,
+        upkeep,
     ):
         app.include_router(module.routes)
     problems.install(app)

@@ -37,6 +37,18 @@ class Metrics:
             ("outcome",),
             registry=self.registry,
         )
+        self.collected = Counter(
+            "noetl_result_tier_gc",
+            "Objects that garbage collections looked at, by outcome.",
+            ("outcome",),
+            registry=self.registry,
+        )
+        self.repaired = Counter(
+            "noetl_result_tier_repair",
+            "Objects that repairs verified, by what was found and what became of it.",
+            ("outcome",),
+            registry=self.registry,
+        )
         self.waiting = Gauge(
             "noetl_gateway_waiting", "Executions somebody waits for.", registry=self.registry
         )

@@ -13,6 +13,7 @@ from noetl_ray.events.types import EventType
 from noetl_ray.locator.keys import Placement, result_key
 from noetl_ray.locator.result import ResultName
 from noetl_ray.payloads.memory import MemoryObjects
+from noetl_ray.results.repairing import Repairer
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.testing.samples import sample_record, sample_subject
@@ -275,3 +276,20 @@ async def test_mat_2_bytes_that_would_differ_are_never_written():
     await turn(role)
     assert role.summary()["mismatched"] == 1
     assert await house.objects.info(result_key(Placement(), name, "feather")) is None
+
+
+@pytest.mark.asyncio
+async def test_dr_1_the_materializer_verifies_bytes_and_rebuilds_when_told_to():
+    house = House()
+    _, key = await house.finish("load", ROWS)
+    await turn(house.materializer(consumer="first"))
+    good = await house.objects.get(key)
+    await house.objects.put(key, good[:-50])
+    plain = house.materializer(consumer="plain")
+    await turn(plain)
+    assert plain.summary()["present"] == 1
+    assert await house.objects.get(key) != good, "off: nobody looks at bytes"
+    role = house.materializer(consumer="dr", repairer=Repairer(house.log, house.results))
+    await turn(role)
+    assert role.summary()["repairs"] == {"corrupt": 1, "rebuilt": 1}
+    assert await house.objects.get(key) == good

@@ -38,6 +38,8 @@ CALLS = [
     ["frames", "1", "--status", "RUNNING"],
     ["shards"],
     ["replay", "1"],
+    ["gc", "--delete"],
+    ["repair", "1", "--dry-run"],
     ["replay", "1", "--as-of-position", "7"],
     ["lake", "build", "--no-compact"],
     ["lake", "query", "slowest_steps", "--spark"],

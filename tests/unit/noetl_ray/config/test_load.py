@@ -143,8 +143,8 @@ def test_secrets_never_reach_a_message() -> None:
 
 
 def test_switches_without_a_setting_are_refused() -> None:
-    with pytest.raises(ConfigError, match="NOETL_RESULT_TIER_GC"):
-        load_settings(None, environ={"NOETL_RESULT_TIER_GC": "0"})
+    with pytest.raises(ConfigError, match="NOETL_RESULT_URI_ACCEPT"):
+        load_settings(None, environ={"NOETL_RESULT_URI_ACCEPT": "0"})
 
 
 def test_unknown_overrides_are_refused() -> None:
