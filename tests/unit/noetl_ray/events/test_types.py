@@ -14,18 +14,16 @@ from noetl_ray.events.types import (
 )
 
 NAMES = """
-batch.accepted batch.completed batch.failed batch.processing
-business_object.recorded call.done call.error checkpoint.committed child.ended child.requested
-command.cancelled command.claimed command.completed command.failed command.issued
-command.released command.resumed command.started
-external.received execution.cancel.requested execution.cancelled execution.requested
-execution.pause.requested execution.paused execution.resume.requested execution.resumed
-frame.abandoned frame.committed frame.dispatched frame.failed frame.heartbeat frame.started
-loop.done loop.fanin.completed loop.item loop.shard.done loop.started
-playbook.completed playbook.failed playbook.initialized playbook.registered
-stage.closed stage.opened step.done step.enter step.exit step.failed
-task.attempt.failed task.done task.failed task.parked
-worker.joined worker.left worker.lost
+batch.accepted batch.completed batch.failed batch.processing business_object.recorded call.done
+call.error checkpoint.committed child.ended child.requested command.cancelled command.claimed
+command.completed command.failed command.issued command.released command.resumed command.started
+execution.cancel.requested execution.cancelled execution.pause.requested execution.paused
+execution.requested execution.resume.requested execution.resumed external.received
+frame.abandoned frame.committed frame.dispatched frame.failed frame.heartbeat frame.rows.done
+frame.started loop.done loop.fanin.completed loop.item loop.shard.done loop.started
+playbook.completed playbook.failed playbook.initialized playbook.registered shard.claimed
+shard.released stage.closed stage.opened step.done step.enter step.exit step.failed
+task.attempt.failed task.done task.failed task.parked worker.joined worker.left worker.lost
 """
 
 
