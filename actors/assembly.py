@@ -24,6 +24,7 @@ from actors.messages import GONE, Gone, encode
 from actors.programs import Programs
 from actors.projector import Projector
 from actors.role import Role, run_role
+from actors.snapshots import Snapshotter
 from actors.tiers import open_tiers, tell_counts
 from actors.worker import Worker
 from actors.worker_ports import WorkerIdentity, WorkerPorts
@@ -311,6 +312,10 @@ async def _projector(
     projections = settings.projection_stores
     store = await PostgresProjectionStore.open(projections.dsn, pool_max=projections.pool_max)
     stack.push_async_callback(store.close)
+    archive = Archive(ports.objects, ports.placement)
+    every = settings.snapshots.interval_events
+    snapshots = Snapshotter(ports.log, store, ports.clock, every=every, archive=archive)
+    stack.push_async_callback(snapshots.stop)
     return Projector(
         ports.log,
         store,
@@ -321,7 +326,8 @@ async def _projector(
         shard_count=settings.runtime.shard_count,
         batch_size=projections.batch_size,
         batch_window_ms=projections.batch_window_ms,
-        archive=Archive(ports.objects, ports.placement),
+        archive=archive,
+        on_kept=snapshots.note,
     )
 
 

@@ -42,7 +42,7 @@ from noetl_ray.wal.port import Log, Recorded, Subscription, once
 from noetl_ray.wal.subjects import SYSTEM_ROOT, shard_filter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from noetl_ray.clock import Clock
     from noetl_ray.hints.port import Hints
@@ -90,6 +90,7 @@ class Projector:
         batch_size: int = 500,
         batch_window_ms: int = 100,
         archive: Archive | None = None,
+        on_kept: Callable[..., None] | None = None,
     ) -> None:
         """Check the settings; nothing is opened yet.
 
@@ -105,6 +106,7 @@ class Projector:
             batch_size: Records fetched at once.
             batch_window_ms: How long a turn waits for the first record.
             archive: Where executions are of which the log holds only the end.
+            on_kept: Told of states before and after each commit.
 
         Raises:
             ConfigError: a value makes no sense; nothing is clamped (PRJ-9).
@@ -124,6 +126,7 @@ class Projector:
         self._clock = clock
         self._hints = hints
         self._archive = archive
+        self._on_kept = on_kept
         self._owned = frozenset((*shards, SYSTEM_SHARD) if 0 in shards else shards)
         self._batch_size = batch_size
         self._window_s = batch_window_ms / 1000
@@ -278,6 +281,8 @@ class Projector:
         )
         self._marks = {mark.consumer: mark.position for mark in marks}
         self._keep(part.before, made.states)
+        if self._on_kept is not None:
+            self._on_kept(part.before, made.states)
         if self._hints is not None and any(state.terminal for state in made.states.values()):
             await self._hints.send(ENDED, b"")
         self._failures = 0

@@ -60,6 +60,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "frame_policy_defaults.row_concurrency": (1, 10_000),
     "frame_policy_defaults.collection_threshold": (0, 1_000_000),
     "frame_policy_defaults.collection_max_rows": (1, 1_000_000),
+    "snapshots.interval_events": (10, 1_000_000_000),
     "gateway.port": (0, 65_535),
     "http.limit_wait_s": (1, 86_400),
     "ray.num_cpus": (0, 100_000),

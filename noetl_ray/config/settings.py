@@ -1,8 +1,8 @@
 """The settings as one frozen tree. Made once at start; bad values stop it, nothing is clamped.
 
 Sections follow CFG-1: runtime, event_store, serialization, payload_store, projection_stores,
-results, frame_policy_defaults, plus gateway, ray, credentials, http, spark and lake. Field
-defaults are the defaults of the product.
+results, frame_policy_defaults, snapshots, plus gateway, ray, credentials, http, spark and lake.
+Field defaults are the defaults of the product.
 """
 
 from __future__ import annotations
@@ -162,6 +162,14 @@ class FramePolicySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSettings:
+    """Snapshots of long executions, which only make replays faster (SNP-1)."""
+
+    interval_events: int = 10_000
+    """Events between two snapshots of one execution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
     """The HTTP API. A token is compulsory when the address is not loopback."""
 
@@ -261,6 +269,7 @@ class Settings:
     projection_stores: ProjectionSettings = field(default_factory=ProjectionSettings)
     results: ResultSettings = field(default_factory=ResultSettings)
     frame_policy_defaults: FramePolicySettings = field(default_factory=FramePolicySettings)
+    snapshots: SnapshotSettings = field(default_factory=SnapshotSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     ray: RaySettings = field(default_factory=RaySettings)
     credentials: CredentialSettings = field(default_factory=CredentialSettings)

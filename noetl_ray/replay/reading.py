@@ -56,6 +56,12 @@ async def read_execution(
     return [found[position] for position in sorted(found)]
 
 
+async def read_after(log: Log, scope: Scope, execution_id: int, position: int) -> list[Recorded]:
+    """The records of an execution after a position, in order; none when there are none."""
+    found = log.read(execution_filter(scope, execution_id), from_position=position + 1)
+    return sorted([each async for each in found], key=lambda each: each.position)
+
+
 def _begins(records: Iterable[Recorded]) -> bool:
     """Whether the decision that started the execution is among its records."""
     return any(

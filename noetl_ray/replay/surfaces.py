@@ -16,8 +16,10 @@ from noetl_ray.engine.state import parse_state
 from noetl_ray.errors import InternalError
 from noetl_ray.events.canonical import digest
 from noetl_ray.events.upcast import registry
-from noetl_ray.readmodel.projecting import project_records
+from noetl_ray.readmodel.frames import fold_frames, fold_stages
+from noetl_ray.readmodel.projecting import ExecutionKey, project_records
 from noetl_ray.readmodel.records import ExecutionRows
+from noetl_ray.readmodel.rows import fold_commands
 from noetl_ray.replay.history import normalised
 
 if TYPE_CHECKING:
@@ -38,37 +40,52 @@ Surfaces = dict[str, Any]
 
 
 def rows_of_records(
-    records: Sequence[Recorded], *, as_of: int | None = None
+    records: Sequence[Recorded],
+    *,
+    as_of: int | None = None,
+    start: ExecutionRows | None = None,
 ) -> ExecutionRows | None:
     """The rows of one execution from its records, by the projector's own functions.
 
     Args:
-        records: All records of the execution, in order of position.
+        records: All records of the execution, in order of position; those after ``start``.
         as_of: The last position that counts; None takes all.
+        start: What the records before these came to.
 
     Raises:
         InternalError: the records speak of several executions, or contradict each other.
     """
     taken = [r for r in records if as_of is None or r.position <= as_of]
     if not taken:
-        return None
-    made = project_records(taken, {})
+        return start
+    before = {_key_of(start): parse_state(start.state)} if start is not None else {}
+    made = project_records(taken, before)
     if made.fold_errors:
         raise InternalError(made.fold_errors[0])
     rows, kept = made.execution_rows(updated_at=iso_utc(0), lag_ms=0)
-    if len(rows) != 1:
+    if not rows and start is not None:
+        # Nothing of it changed the state.
+        row, state = start.execution, start.state
+    elif len(rows) != 1:
         msg = f"records of one execution expected, found {len(rows)}"
         raise InternalError(msg)
+    else:
+        row, state = rows[0], kept[0].state
     return ExecutionRows(
-        execution=rows[0],
-        state=kept[0].state,
+        execution=row,
+        state=state,
         registry_digest=registry().digest,
         position=taken[-1].position,
-        commands=made.command_rows(),
-        stages=made.stage_rows(),
-        frames=made.frame_rows(),
-        objects=tuple(made.objects),
+        commands=fold_commands([*(start.commands if start else ()), *made.commands]),
+        stages=fold_stages([*(start.stages if start else ()), *made.stages]),
+        frames=fold_frames([*(start.frames if start else ()), *made.frames]),
+        objects=(*(start.objects if start else ()), *made.objects),
     )
+
+
+def _key_of(rows: ExecutionRows) -> ExecutionKey:
+    row = rows.execution
+    return (row.tenant_id, row.organization_id, row.execution_id)
 
 
 def surfaces_of(rows: ExecutionRows) -> Surfaces:

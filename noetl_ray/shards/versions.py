@@ -12,14 +12,15 @@ from importlib import resources
 
 from noetl_ray import __version__
 
-_PACKAGES = ("noetl_ray.engine", "noetl_ray.dsl", "noetl_ray.events", "noetl_ray.locator")
+FOLD = ("noetl_ray.engine", "noetl_ray.dsl", "noetl_ray.events", "noetl_ray.locator")
+"""Packages that decide what a state comes to."""
 
 
-@lru_cache(maxsize=1)
-def code_version() -> str:
-    """SHA-256 over the sources of what ``fold`` rests on."""
+@lru_cache(maxsize=4)
+def code_version(packages: tuple[str, ...] = FOLD) -> str:
+    """SHA-256 over the sources of some packages."""
     found = hashlib.sha256(__version__.encode())
-    for package in _PACKAGES:
+    for package in packages:
         for file in sorted(resources.files(package).iterdir(), key=lambda each: each.name):
             if file.name.endswith(".py"):
                 found.update(f"{package}/{file.name}\0".encode())

@@ -18,6 +18,7 @@ from noetl_ray.credentials.port import CredentialStore
 from noetl_ray.errors import UsageError
 from noetl_ray.hints.port import Hints
 from noetl_ray.readmodel.port import Queries
+from noetl_ray.replay.snapshots import SnapshotStore
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.submit import SubmitPorts
@@ -34,8 +35,8 @@ ORGANIZATION_HEADER = "x-noetl-organization"
 ID_DIGITS_MAX = 19
 
 
-class States(Protocol):
-    """Where the folded state of an execution can be read; a part of the projection store."""
+class States(SnapshotStore, Protocol):
+    """Where folded states and snapshots can be read; a part of the projection store."""
 
     async def load_projection(self, key: ProjectionKey) -> ProjectionRecord | None:
         """The projection of that name, or None."""

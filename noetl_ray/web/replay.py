@@ -15,7 +15,8 @@ from noetl_ray.clock import iso_utc, parse_iso_utc
 from noetl_ray.errors import NotFoundError, UsageError
 from noetl_ray.events.upcast import registry
 from noetl_ray.replay.archive import Archive
-from noetl_ray.replay.reading import position_at_time, position_of_event, read_execution
+from noetl_ray.replay.reading import position_at_time, position_of_event
+from noetl_ray.replay.snapshots import Start, newest_start, read_from
 from noetl_ray.replay.surfaces import (
     CHECKSUM_ALGORITHM,
     bundle_of,
@@ -63,6 +64,7 @@ async def state(
     as_of_time: str | None = None,
     projection: Projection = "execution",
     compare: bool = False,
+    use_snapshot: bool = True,
 ) -> Response:
     """The state of an execution as of a moment, with its checksums."""
     scope = Scope(
@@ -80,12 +82,17 @@ async def state(
     live = await caller.deps.queries.whole_execution(scope, number) if compare else None
     results = caller.deps.results
     archive = Archive(results.objects, results.placement)
-    records = await read_execution(caller.deps.submit.log, scope, number, archive)
+    start = Start()
+    if use_snapshot and not compare and not as_of_event_id and not as_of_time:
+        # An event or a moment becomes a position only by its records, and a comparison is there to
+        # doubt what lies beside the read model.
+        start = await newest_start(caller.deps.states, scope, number, as_of=as_of_position)
+    records = await read_from(caller.deps.submit.log, scope, number, start, archive)
     if compare:
         as_of = live.position if live is not None else None
     else:
         as_of = _position(records, as_of_event_id, as_of_position, as_of_time)
-    body = await asyncio.to_thread(_answer, records, as_of, live, projection, compare)
+    body = await asyncio.to_thread(_answer, records, as_of, live, projection, compare, start)
     return json_response({"tenant_id": scope.tenant_id, "organization_id": scope.organization_id}
                          | body)  # fmt: skip
 
@@ -96,20 +103,21 @@ def _answer(
     live: ExecutionRows | None,
     projection: Projection,
     compare: bool,
+    start: Start,
 ) -> dict[str, Any]:
     """Folding a long history takes its time: not on the loop that serves everyone."""
-    rows = rows_of_records(records, as_of=as_of)
+    rows = rows_of_records(records, as_of=as_of, start=start.rows)
     if rows is None:
         msg = f"the execution had not begun at position {as_of}"
         raise NotFoundError(msg)
     surfaces = surfaces_of(rows)
     bundle = bundle_of(surfaces)
-    last = max((r for r in records if r.position <= rows.position), key=lambda r: r.position)
+    last_ms = max((r.time_ms for r in records if r.position <= rows.position), default=0)
     body: dict[str, Any] = {
         "execution_id": str(rows.execution.execution_id),
         "status": rows.execution.status,
         "position": rows.position,
-        "as_of": iso_utc(last.time_ms),
+        "as_of": iso_utc(last_ms or (start.told or {}).get("as_of_ms", 0)),
         "event_count": rows.execution.event_count,
         "projection": projection,
         "state": {name: mask(surfaces[name]) for name in _SHOWN[projection]},
@@ -117,7 +125,7 @@ def _answer(
         "checksum_algorithm": CHECKSUM_ALGORITHM,
         "projection_checksums": bundle,
         "upcaster_registry_digest": registry().digest,
-        "snapshot": None,
+        "snapshot": start.told,
     }
     if compare:
         body["parity"] = _parity(surfaces, bundle, live)

@@ -9,7 +9,9 @@ from noetl_ray.client import Client
 from noetl_ray.errors import NotFoundError, UsageError
 from noetl_ray.events.upcast import registry
 from noetl_ray.readmodel.memory import MemoryReadModel
+from noetl_ray.replay.snapshots import take_snapshot
 from noetl_ray.replay.surfaces import SURFACES, checksum_of_bundle
+from noetl_ray.scope import Scope
 from noetl_ray.testing.gateway_kit import HELLO, GatewayKit
 
 pytestmark = pytest.mark.asyncio
@@ -96,3 +98,21 @@ async def test_ten_3_another_tenant_has_no_such_execution():
     async with Client("http://127.0.0.1", http=kit.http(), tenant="other") as other:
         with pytest.raises(NotFoundError):
             await other.replay(number)
+
+
+async def test_snp_2_a_replay_from_a_snapshot_says_so_and_gives_the_same():
+    kit = GatewayKit()
+    async with Client("http://127.0.0.1", http=kit.http()) as client, kit.http() as http:
+        number = await ended(kit, client)
+        plain = await client.replay(number, projection="all")
+        assert plain["snapshot"] is None
+        at = "2026-01-01T00:00:00.000Z"
+        await take_snapshot(kit.log, kit.model, Scope(), number, taken_at=at)
+        found = await client.replay(number, projection="all")
+        told = found.pop("snapshot")
+        assert told["used"] is True
+        assert told["position"] == plain["position"]
+        assert found == {key: value for key, value in plain.items() if key != "snapshot"}
+        asked = {"execution_id": str(number), "projection": "all", "use_snapshot": "false"}
+        assert (await http.get("/api/replay/state", params=asked)).json() == plain
+        assert (await client.replay(number, compare=True))["snapshot"] is None
