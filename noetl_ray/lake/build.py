@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from noetl_ray.wal.port import Recorded
 
 SPLIT_RECORDS = 20_000
+EVEN_RECORDS_MIN = 2_000
+"""Ranges are not made smaller than this only to give every core one."""
 WINDOW_SPLITS = 64
 """What one commit covers at most, so that a lost build loses little."""
 WRITTEN = pa.schema([("part", pa.string()), ("counts", pa.string())])
@@ -83,6 +85,9 @@ def _window(
     spark: Any, arguments: dict[str, Any], first: int, last: int, split: int, archived: Archived
 ) -> list[tuple[str, str]]:
     """Let executors turn ranges of positions into files; gives their names and counts."""
+    # A window of few ranges would leave cores idle at its end.
+    even = -(-(last - first + 1) // spark.sparkContext.defaultParallelism)
+    split = max(1, min(split, max(even, EVEN_RECORDS_MIN)))
     starts = list(range(first, last + 1, split))
     name = uuid.uuid4().hex[:8]
     lake, log = arguments["lake"], arguments["log"]

@@ -53,17 +53,25 @@ def fill_lake(files: Files, records: Iterable[Recorded], *, per_part: int = 20_0
 
 
 async def fill_readmodel(
-    store: ProjectionStore, records: Iterable[Recorded], *, with_events: bool = True
-) -> None:
+    store: ProjectionStore,
+    records: Iterable[Recorded],
+    *,
+    with_events: bool = True,
+    marks: dict[str, int] | None = None,
+) -> dict[str, int]:
     """Project records, in order of position, as the projector does; marks stand at the last one.
 
     Args:
         store: Empty so far.
         records: Of whole executions, one after the other; of others too, with more memory.
         with_events: Whether the rows of single events are written too.
+        marks: What the call before gave, when this one goes on after it.
+
+    Returns:
+        The positions of the store's checkpoints.
     """
     source = iter(records)
-    marks: dict[str, int] = {}
+    marks = dict(marks or {})
     open_states: dict[ExecutionKey, ExecutionState | None] = {}
     while chunk := list(islice(source, BATCH_RECORDS)):
         known = {key: open_states.get(key) for key in executions_of(chunk)}
@@ -98,3 +106,4 @@ async def fill_readmodel(
         for key, state in made.states.items():
             if state.terminal:
                 del open_states[key]
+    return marks

@@ -78,6 +78,9 @@ def _draw(panel: Any, question: Question, table: pa.Table) -> None:
         panel.text(value, place, f" {shown}", va="center", fontsize=8, color=_INK)
     panel.set_xlabel(question.value, fontsize=8, color=_INK)
     panel.tick_params(axis="x", labelsize=8)
+    if all(value.is_integer() for value in values):
+        # Half a call is no place on an axis.
+        panel.xaxis.get_major_locator().set_params(integer=True)
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,8 +19,10 @@ from typing import Any
 
 import pytest
 
+from actors import ray_head
 from actors.local import LocalSet
 from actors.spark_job import ClusterSpark
+from noetl_ray.config.convert import to_dict
 from noetl_ray.config.settings import EventStoreSettings, RaySettings, Settings
 from noetl_ray.errors import NoetlError
 from noetl_ray.lake.commits import read_snapshot
@@ -180,4 +184,39 @@ def test_a_playbooks_spark_step_aggregates_an_earlier_result(
     logs = cli("logs", execution).ok().out
     assert "cities with large orders: 4" in logs
     assert "spark: " in logs
+    executors(spark, shared_set)
+
+
+def test_datasets_and_dataframes_exchange_tables_by_name(
+    spark: ClusterSpark, shared_set: LocalSet, settings: Settings
+) -> None:
+    rows = 10_000
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cluster.exchange_child"],
+        input=json.dumps({"settings": to_dict(settings), "rows": rows}),
+        env={
+            **os.environ,
+            **ray_head.client_environment(Path(settings.data_dir)),
+            "PYTHONPATH": ray_head.import_path((str(Path.cwd()),)),
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (told["stored"]["row_count"], told["stored"]["parts"]) == (rows, 4)
+    assert told["rows"] == rows // 2
+    assert told["rest"] == sum(range(0, rows, 2))
+    assert told["ordered"]
+    executors(spark, shared_set)
+
+
+def test_the_audit_of_what_ran_here_finds_no_difference(
+    spark: ClusterSpark, shared_set: LocalSet, cli: Any
+) -> None:
+    found = cli("lake", "audit", "--json").ok().value
+    assert found["matched"] > 0
+    assert (found["mismatches"], found["missing"]) == ([], 0)
     executors(spark, shared_set)
