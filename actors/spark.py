@@ -23,7 +23,7 @@ from noetl_ray.config.environ import environ, set_environ
 from noetl_ray.errors import InternalError, StoreUnavailableError
 from noetl_ray.lake.java import find_java, java_environment, java_options
 from noetl_ray.lake.runner import PROGRESS_S, JobRunner
-from noetl_ray.lake.session import session_config
+from noetl_ray.lake.session import end_session, session_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,8 +128,7 @@ class SparkDriver:
         with contextlib.suppress(Exception):
             raydp.stop_spark()
         # After a half start RayDP forgets the session, and Spark would hand it out again.
-        with contextlib.suppress(Exception):
-            session.stop()
+        end_session(session)
 
 
 class RaySpark:

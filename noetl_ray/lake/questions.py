@@ -64,14 +64,24 @@ QUESTIONS: dict[str, Question] = {
             name="cost_per_tenant",
             title="Worker seconds by tenant",
             sql=f"""
-                SELECT c.tenant_id, count(*) AS calls, count(DISTINCT c.execution_id) AS executions,
-                       round(sum({_CALL_S}), 3) AS worker_s, round(sum({_WAIT_S}), 3) AS waited_s,
-                       sum(c.failed_attempts) AS failed_attempts,
-                       sum(c.result_bytes) AS result_bytes, max(l.log_bytes) AS log_bytes
-                FROM tool_calls c JOIN (
-                  SELECT tenant_id, sum(bytes) AS log_bytes FROM executions GROUP BY tenant_id
-                ) l ON c.tenant_id = l.tenant_id
-                GROUP BY c.tenant_id ORDER BY worker_s DESC, c.tenant_id LIMIT 20
+                SELECT l.tenant_id, l.executions, t.calls, f.frames,
+                       round(coalesce(t.call_s, 0) + coalesce(f.frame_s, 0), 3) AS worker_s,
+                       t.waited_s, t.failed_attempts, t.result_bytes, l.log_bytes
+                FROM (
+                  SELECT tenant_id, count(*) AS executions, sum(bytes) AS log_bytes
+                  FROM executions GROUP BY tenant_id
+                ) l LEFT JOIN (
+                  SELECT c.tenant_id, count(*) AS calls, sum({_CALL_S}) AS call_s,
+                         round(sum({_WAIT_S}), 3) AS waited_s,
+                         sum(c.failed_attempts) AS failed_attempts,
+                         sum(c.result_bytes) AS result_bytes
+                  FROM tool_calls c GROUP BY c.tenant_id
+                ) t ON l.tenant_id = t.tenant_id LEFT JOIN (
+                  SELECT tenant_id, count(*) AS frames,
+                         sum((unix_millis(ended_at) - unix_millis(started_at)) / 1000.0) AS frame_s
+                  FROM frames GROUP BY tenant_id
+                ) f ON l.tenant_id = f.tenant_id
+                ORDER BY worker_s DESC, l.tenant_id LIMIT 20
             """,
             label=("tenant_id",),
             value="worker_s",

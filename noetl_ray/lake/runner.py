@@ -97,7 +97,11 @@ class JobRunner:
                         raise
                     if not self._is_alive(session):
                         self.stop()
-                        msg = f"the Spark session died during {job}: {spark_error(error).message}"
+                        msg = (
+                            f"the Spark session died during {job}, perhaps for want of memory "
+                            "(spark.driver_memory_mb, spark.executor_memory_mb): "
+                            f"{type(error).__name__}"
+                        )
                         raise StoreUnavailableError(msg) from None
                     raise spark_error(error) from None
         finally:

@@ -8,6 +8,8 @@ Refuses names outside :mod:`noetl_ray.lake`.
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -143,14 +145,29 @@ class LocalSpark:
         return session
 
     def _end(self, session: Any) -> None:
-        from pyspark import SparkContext
+        end_session(session)
 
+
+def end_session(session: Any) -> None:
+    """End a session and its JVM, also one whose JVM is gone already.
+
+    PySpark keeps the JVM for the life of the process, and one that died as well; it would hand the
+    dead session out again.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    with contextlib.suppress(Exception):
         session.stop()
-        # PySpark keeps the JVM for the life of the process; ours is to give its memory back.
-        gateway = SparkContext._gateway
-        SparkContext._gateway = SparkContext._jvm = None
-        if gateway is not None:
+    holder: Any = SparkSession
+    holder._instantiatedSession = holder._activeSession = None
+    context: Any = SparkContext
+    gateway = context._gateway
+    context._gateway = context._jvm = context._active_spark_context = None
+    if gateway is not None:
+        with contextlib.suppress(Exception):
             gateway.shutdown()
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             gateway.proc.stdin.close()
             gateway.proc.wait(JVM_END_S)
 

@@ -16,7 +16,7 @@ from noetl_ray.clock import SystemClock
 from noetl_ray.config.settings import Settings, SparkSettings
 from noetl_ray.credentials.crypto import load_key
 from noetl_ray.credentials.port import Credential
-from noetl_ray.errors import ToolError
+from noetl_ray.errors import StoreUnavailableError, ToolError
 from noetl_ray.lake.commits import Snapshot, make_commit
 from noetl_ray.lake.files import Files, lake_place
 from noetl_ray.lake.parts import write_part
@@ -253,3 +253,12 @@ def test_time_limit_and_cancel_end_the_job(bench: Bench, work: str) -> None:
     while jobs.describe()["running"]:
         assert time.monotonic() < deadline, "the job went on"
         time.sleep(0.1)
+
+
+def test_too_little_memory_is_said_and_the_next_task_runs(bench: Bench) -> None:
+    hungry = "SELECT size(collect_list(repeat(cast(id AS string), 200))) AS n FROM range(3000000)"
+    # Where Spark survives it, the task fails; where its JVM ends, the session does.
+    with pytest.raises((ToolError, StoreUnavailableError), match=r"memory") as caught:
+        bench.run(sql=hungry)
+    assert "spark.executor_memory_mb" in caught.value.message
+    assert bench.run(sql="SELECT 1 AS a")["rows"] == [{"a": 1}]
