@@ -46,6 +46,7 @@ from tests.simulation.invariants import check_records
 from tests.support.cli import processes_naming
 from tests.support.journal import records_of
 from tests.support.patient import ask_patiently, ended, until
+from tests.support.ray_agent import RayAgent
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
@@ -243,6 +244,36 @@ def test_prin_1_postgres_is_expendable(place: Place) -> None:
     assert start_postgres(folder, detached=True).dsn == place.running.postgres_dsn
     for execution_id in place.ids:
         place.parity(execution_id)
+
+
+def test_prj_6_shards_of_a_killed_conductor_are_owned_again(place: Place) -> None:
+    """By the survivor, which is told of the death, or by the new process; then evenly again."""
+
+    def owners() -> dict[int, str]:
+        rows = ask_patiently(place.running, lambda client: client.shards())
+        return {row["shard_id"]: row["live"]["owner"] for row in rows if row["live"]}
+
+    def even() -> bool:
+        held = list(owners().values())
+        return len(held) == 16 and sorted(map(held.count, set(held))) == [8, 8]
+
+    until(even, "eight shards each", wait_s=60)
+    agent = RayAgent(place.running)
+    try:
+        health = agent.running("noetl/conductor/1")
+        dead = f"local/conductor/1/{health['incarnation']}"
+        (running,) = place.submit(1)
+        assert dead in owners().values()
+        os.kill(health["pid"], signal.SIGKILL)
+        killed = time.monotonic()
+        until(lambda: len(owners()) == 16 and dead not in owners().values(), "owners", wait_s=60)
+        print(f"owned again {time.monotonic() - killed:.1f} s after the kill")
+        agent.running("noetl/conductor/1", other_than=health["incarnation"])
+        until(even, "eight shards each again", wait_s=60)
+        ended(place.running, running)
+        place.check(running)
+    finally:
+        agent.close()
 
 
 def test_a_fresh_cluster_with_an_empty_postgres_continues_everything(place: Place) -> None:
