@@ -131,8 +131,7 @@ class Conductor:
                 last = recorded.record.events[-1]
                 if last.event_type is EventType.EXECUTION_CANCELLED:
                     # Whoever decided it has nudged the workers; a second nudge costs nothing (P23).
-                    nudge = Nudge(execution_id=execution_id)
-                    await self._p.hints.send(CANCEL, encode(nudge))
+                    await self._p.hints.send(CANCEL, encode(Nudge(execution_id=execution_id)))
         self._owned.passed()
         for execution_id in self._beginnings.due():
             self._kick(execution_id)
@@ -221,6 +220,7 @@ class Conductor:
     async def _sweep(self) -> None:
         """Look at everything open, whether or not a message said so."""
         self._swept_at = self._p.clock.monotonic()
+        await self._dispatcher.tell_backlog()
         await self._p.hints.send(SHARDS, encode(self._owned.word(self._owner.name)))
         for state in list(self._states.values()):
             self._kick(state.execution_id)

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from actors.frame_handover import handover, stage_of
+from actors.backlog import BacklogTeller
 from actors.messages import Offer, encode
 from actors.stamp import command_event
+from noetl_ray.engine.handover import OUTSIDE, handover, lease_ran_out, stage_of
 from noetl_ray.errors import LogError, VersionConflictError
 from noetl_ray.events.envelope import Event, Record
 from noetl_ray.events.types import EventType
@@ -85,6 +86,7 @@ class Dispatcher:
         self._absorb = absorb
         self._producer = producer
         self._lease_ms = lease_ms
+        self._backlog = BacklogTeller(hints, producer)
         self._ready: deque[tuple[int, str]] = deque()
         self._queued: set[str] = set()
         self._kept: dict[str, Event] = {}
@@ -124,6 +126,10 @@ class Dispatcher:
                 task = asyncio.create_task(self._claim(state, command, claim, released=None))
                 self._claiming[command_id] = task
                 task.add_done_callback(partial(self._claimed, command_id))
+
+    async def tell_backlog(self) -> None:
+        """Say how many frames wait or are under way, for whoever scales."""
+        await self._backlog.tell(self._states.values())
 
     async def stop(self) -> None:
         """Let go; state has everything."""
@@ -305,15 +311,16 @@ class Dispatcher:
                 continue
             if command.worker_id is None:
                 self.enqueue(state.execution_id, command.command_id)
-            elif self._ran_out(state, command) or not self._fleet.alive(
+                continue
+            alive = command.incarnation == OUTSIDE or self._fleet.alive(
                 command.worker_id, command.incarnation
-            ):
-                alive = self._fleet.alive(command.worker_id, command.incarnation)
+            )
+            if not alive or self._ran_out(state, command):
                 what = "let the lease run out" if alive else "is gone"
                 reason = f"{command.worker_id} ({command.incarnation}) {what}"
                 claim = self._fleet.choose(command.command_id)
                 await self._claim(state, command, claim, released=reason)
-            else:
+            elif command.incarnation != OUTSIDE:
                 await self._resend(state, command)
 
     def _ran_out(self, state: ExecutionState, command: CommandState) -> bool:
@@ -325,6 +332,9 @@ class Dispatcher:
         stage = stage_of(state, command) if command.frame else None
         if stage is None:
             return False
+        if command.incarnation == OUTSIDE:
+            # Its claim says how long, not the policy.
+            return lease_ran_out(command, self._clock.now_ms())
         now = self._clock.monotonic()
         heard = self._heard.get(command.command_id)
         if heard is None or heard.version != command.version:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import uvicorn
 
 from noetl_ray.errors import ConfigError, InternalError
-from noetl_ray.hints.port import ENDED, SHARDS, TIER_COUNTS
+from noetl_ray.hints.port import ENDED, FRAME_BACKLOG, SHARDS, TIER_COUNTS
 from noetl_ray.submit import SubmitPorts
 from noetl_ray.web import GatewayDeps, create_app
 from noetl_ray.web.shard_board import ShardBoard
@@ -185,6 +185,7 @@ class Gateway:
             self._stop_listening = [
                 await hints.listen(ENDED, self._on_ended),
                 await hints.listen(TIER_COUNTS, self._on_tier_counts),
+                await hints.listen(FRAME_BACKLOG, self._on_frame_backlog),
                 await hints.listen(SHARDS, self._on_shards),
             ]
 
@@ -228,6 +229,9 @@ class Gateway:
 
     def _on_tier_counts(self, _subject: str, data: bytes) -> None:
         self._deps.tiers.hear(data)
+
+    def _on_frame_backlog(self, _subject: str, data: bytes) -> None:
+        self._deps.frames.hear(data)
 
     def _on_shards(self, _subject: str, data: bytes) -> None:
         if self._deps.shards is not None:

@@ -155,7 +155,9 @@ def change_holder(draft: ExecutionState, event: Event) -> None:
         return
     changes: dict[str, Any] = {"last_event_id": event.event_id}
     if event.event_type is EventType.FRAME_ABANDONED:
-        changes |= {"worker_id": None, "incarnation": None}
+        # Who takes it next makes another attempt, also when that is not said in the same record.
+        attempt = int(event.payload["attempt"]) + 1
+        changes |= {"worker_id": None, "incarnation": None, "attempt": attempt}
     elif event.event_type is EventType.FRAME_DISPATCHED:
         changes |= {
             "worker_id": event.payload["worker_id"],

@@ -26,6 +26,9 @@ ENDED = "noetl.hints.ended"
 TIER_COUNTS = "noetl.hints.tiers"
 """Hosts say here what their tiers did."""
 
+FRAME_BACKLOG = "noetl.hints.frames"
+"""Conductors say here how many frames wait or are under way."""
+
 
 SHARDS = "noetl.hints.shards"
 """Conductors say here each second which shards they have, and what of them is not kept yet."""

@@ -49,7 +49,7 @@ async def claim_command(
         ConflictError: somebody has it, it has ended, or the worker has not joined.
     """
     shard, issued = await _issued(ports, scope, execution_id, command_id, issued_position)
-    await _check_joined(ports, worker_id, incarnation)
+    await check_joined(ports, worker_id, incarnation)
     subject = command_subject(shard, scope, execution_id, command_id)
     last = await ports.log.last(subject)
     previous, attempt = _free(command_id, issued, last)
@@ -95,7 +95,8 @@ async def _issued(
     raise NotFoundError(msg)
 
 
-async def _check_joined(ports: SubmitPorts, worker_id: str, incarnation: str) -> None:
+async def check_joined(ports: SubmitPorts, worker_id: str, incarnation: str) -> None:
+    """Raise ConflictError unless this incarnation of a worker has joined."""
     last = await ports.log.last(worker_subject(worker_id))
     event = last.record.events[-1] if last else None
     if (

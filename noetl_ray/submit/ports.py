@@ -78,8 +78,9 @@ class SubmitPorts:
         payload_ref: PayloadRef | None = None,
         meta: dict[str, Any] | None = None,
         command_id: str | None = None,
+        stage_id: str | None = None,
     ) -> Record:
-        """One sealed event as a record."""
+        """One sealed event as a record; with a stage, its command is a frame."""
         event = Event(
             event_id=event_id if event_id is not None else self.mint(),
             tenant_id=scope.tenant_id,
@@ -98,5 +99,7 @@ class SubmitPorts:
             payload_ref=payload_ref,
             meta=meta or {},
             command_id=command_id,
+            stage_id=stage_id,
+            frame_id=command_id if stage_id is not None else None,
         )
         return Record(events=(seal(event),))

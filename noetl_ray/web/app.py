@@ -56,6 +56,7 @@ def create_app(deps: GatewayDeps) -> FastAPI:
     app.state.deps = deps
     app.state.metrics = Metrics()
     app.state.metrics.registry.register(deps.tiers)
+    app.state.metrics.registry.register(deps.frames)
     if deps.shards is not None:
         app.state.metrics.registry.register(deps.shards)
     app.state.waiters = Waiters(deps.queries, deps.clock)

@@ -22,6 +22,7 @@ from noetl_ray.replay.snapshots import SnapshotStore
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.submit import SubmitPorts
+from noetl_ray.web.frame_board import FrameBoard
 from noetl_ray.web.metrics import Metrics
 from noetl_ray.web.shard_board import ShardBoard
 from noetl_ray.web.tier_board import TierBoard
@@ -59,10 +60,16 @@ class GatewayDeps:
     """Needed only for the ``variables`` of a status."""
     tiers: TierBoard = field(default_factory=TierBoard)
     """What was heard of the tiers of all hosts."""
+    frames: FrameBoard = field(init=False)
+    """What was heard of the frames of all conductors."""
     shards: ShardBoard | None = None
     """What was heard of the shards of all conductors."""
     health: Callable[[], Awaitable[dict[str, Any]]] | None = None
     """More facts for the health page; a raised error makes it unhealthy."""
+
+    def __post_init__(self) -> None:
+        """Let the board of frames read this clock."""
+        object.__setattr__(self, "frames", FrameBoard(self.clock.monotonic))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

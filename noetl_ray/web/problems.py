@@ -22,6 +22,7 @@ from noetl_ray.errors import (
     UsageError,
     VersionConflictError,
 )
+from noetl_ray.submit.frames import FrameEndedError
 from noetl_ray.web.shapes import json_response
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ def describe(error: NoetlError) -> dict[str, Any]:
     }
     if isinstance(error, PlaybookError):
         body["problems"] = error.problems
+    if isinstance(error, FrameEndedError):
+        body["terminal_event_id"] = str(error.terminal_event_id)
     return body
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from actors.frame_handover import handover, stage_of
 from noetl_ray.engine.frames import Slot, StageState
+from noetl_ray.engine.handover import handover, stage_of
 from noetl_ray.engine.inputs import Claim
 from noetl_ray.engine.policy import FramePolicy
 from noetl_ray.engine.state import CommandState, ExecutionState, LoopState

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     Stage = StageState | ReduceState
 
+OUTSIDE = "outside"
+"""The incarnation of a holder that never joined: nobody sees it die, so its lease alone counts."""
+
 Wanted = list[tuple[EventType, dict[str, Any]]]
 
 
@@ -33,6 +36,11 @@ def stage_of(state: ExecutionState, frame: CommandState) -> Stage | None:
     if reduce is not None and reduce.frame_id == frame.command_id:
         return reduce
     return stage
+
+
+def lease_ran_out(frame: CommandState, now_ms: int) -> bool:
+    """Whether a frame's lease, as its holder told it, is over by somebody's clock."""
+    return frame.frame and frame.worker_id is not None and now_ms > frame.lease_until_ms
 
 
 def handover(
