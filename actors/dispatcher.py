@@ -107,7 +107,9 @@ class Dispatcher:
 
     def serve(self) -> None:
         """Begin to claim waiting commands for workers that have room; each has its own subject."""
-        while self._ready and len(self._claiming) < CLAIMS_AT_ONCE_MAX:
+        for _ in range(len(self._ready)):
+            if len(self._claiming) >= CLAIMS_AT_ONCE_MAX:
+                return
             execution_id, command_id = self._ready[0]
             state = self._states.get(execution_id)
             command = state.commands.get(command_id) if state else None
@@ -118,6 +120,10 @@ class Dispatcher:
             waits = command is not None and command.worker_id is None and not command.parked
             if state is not None and waits:
                 claim = self._fleet.choose(command_id)
+                if claim is None and command is not None and command.frame:
+                    # A worker has less room for frames: what waits behind one may begin.
+                    self._ready.rotate(-1)
+                    continue
                 if claim is None:
                     return
             self._ready.popleft()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from noetl_ray.engine.frames import is_frame_id
 from noetl_ray.engine.inputs import Claim
 from noetl_ray.events.types import EventType
 from placement.offer import Candidate, Place, choose_worker, distance
@@ -29,6 +30,8 @@ a moment in which everything is decided and little is done."""
 PACE_KEPT_S = 10.0
 """How long a pace is still believed of a worker that has had nothing to do since."""
 ROOM_PER_SLOT_MAX = 16
+FRAMES_MAX = 4
+"""Frames one worker holds at once (FRM-19): each keeps rows in memory and a lease alive."""
 UNKNOWN = 1_000_000
 
 
@@ -39,6 +42,8 @@ class _Member:
     place: Place
     since: float
     held: set[str] = field(default_factory=set)
+    frames: int = 0
+    """How many of what it holds are frames."""
     returned: int = 0
     pace: float = 0.0
     """Commands that came back per second while it held some, seen last."""
@@ -89,7 +94,7 @@ class Fleet:
         if len(self._members) == 1:
             # A laptop has one worker, and a choice among one needs no list.
             ((worker_id, member),) = self._members.items()
-            if len(member.held) >= self._room(member):
+            if len(member.held) >= self._room_for(member, command_id):
                 return None
             away: str = distance(member.place, self._near)
         else:
@@ -99,7 +104,7 @@ class Fleet:
                         worker_id=worker_id,
                         place=member.place,
                         held=len(member.held),
-                        room=self._room(member),
+                        room=self._room_for(member, command_id),
                     )
                     for worker_id, member in self._members.items()
                 ],
@@ -128,6 +133,7 @@ class Fleet:
         member = self._members.get(worker_id or "")
         if member is not None and command_id in member.held:
             member.held.discard(command_id)
+            member.frames -= is_frame_id(command_id)
             member.returned += 1
             if not member.held:
                 self._measure(member)
@@ -156,7 +162,9 @@ class Fleet:
                 member.pace = 0.0
             member.since = now
             member.returned = 0
-        member.held.add(command_id)
+        if command_id not in member.held:
+            member.held.add(command_id)
+            member.frames += is_frame_id(command_id)
 
     def _measure(self, member: _Member) -> None:
         elapsed = self._now() - member.since
@@ -165,6 +173,11 @@ class Fleet:
             member.pace = max(member.returned / elapsed, left)
             member.since += elapsed
             member.returned = 0
+
+    def _room_for(self, member: _Member, command_id: str) -> int:
+        if member.frames >= FRAMES_MAX and is_frame_id(command_id):
+            return 0
+        return self._room(member)
 
     def _room(self, member: _Member) -> int:
         if member.held:

@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import contextlib
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -24,6 +25,7 @@ from bench._local import local_set, ray_environment
 from bench._report import finish, median, say, show, versions
 from bench.pft.bare import Size
 from bench.pft.drive import Drive, Ran, world_dsn
+from bench.pft.plot import plot
 from bench.pft.world import look, make_tables
 from noetl_ray.cli.demo import fixture_api
 from noetl_ray.config.environ import environ
@@ -73,6 +75,7 @@ class Bench:
             for _ in range(self._args.repeats):
                 bare.append(await self._bare(script, process))
                 ran.append(await self._runtime(process))
+        self._draw(ran[-1], "nothing killed")
         bare_rate = median([each["rows"] / each["seconds"] for each in bare])
         rate = median([each.rows / each.seconds for each in ran])
         return {
@@ -96,6 +99,7 @@ class Bench:
             size = self.size("row" if args.process == "both" else args.process)
             ran = await self.drive.run(size, killer, args.kill_every)
         self._note(ran)
+        self._draw(ran, f"{len(ran.kills)} workers killed")
         more = ran.metrics["more"]
         if more["frames_abandoned"] < args.abandoned_min:
             self.wrong.append(
@@ -125,6 +129,19 @@ class Bench:
         ran = await self.drive.run(self.size(process))
         self._note(ran)
         return ran
+
+    def _draw(self, ran: Ran, what: str) -> None:
+        """A picture beside the numbers, when one is asked for."""
+        if self._args.plot is None:
+            return
+        args = self._args
+        size = f"{args.facilities} x {args.patients} patients, process: {ran.process}"
+        shown = f"Patient-flow test, {size}, {ran.rows} rows in {ran.seconds:.1f} s, {what}"
+        path = self._args.plot
+        if args.process == "both" and not args.kill_every:
+            path = path.with_stem(f"{path.stem}_{ran.process}")
+        plot(ran, path, shown)
+        say(f"drawn into {path}")
 
     def _note(self, ran: Ran) -> None:
         self.wrong += [f"{ran.process}: {each}" for each in ran.wrong]
@@ -180,6 +197,7 @@ def main() -> None:
     parser.add_argument("--max-rows", type=int, default=50, help="rows of a frame")
     parser.add_argument("--in-flight", type=int, default=4, help="frames at once")
     parser.add_argument("--row-concurrency", type=int, default=8, help="rows of a frame at once")
+    parser.add_argument("--plot", type=Path, help="PNG file to draw the run into")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--keep", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
@@ -190,7 +208,7 @@ def main() -> None:
         api_url = stack.enter_context(fixture_api(*api))
         bench = Bench(args, stack.enter_context(local_set(settings)), api_url)
         result = uvloop.run(_measure(bench, args))
-    asked = {k: v for k, v in vars(args).items() if k != "keep"}
+    asked = {k: v for k, v in vars(args).items() if k not in ("keep", "plot")}
     result |= {"asked": asked, "complete": not bench.wrong, "wrong": bench.wrong[:20]}
     result |= {"expectation": EXPECTATION, "versions": versions()}
     _table(result)

@@ -29,6 +29,7 @@ WAIT_S = 3_600.0
 LEASE_S = 60
 ATTEMPTS = 3
 ATTEMPTS_UNDER_FIRE = 50
+WORKER_HOSTS = ("noetl/worker/1", "noetl/worker/2")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,8 +56,12 @@ def world_dsn(running: LocalSet) -> str:
 class Drive:
     """Runs on one set, against one API."""
 
-    def __init__(self, running: LocalSet, api_url: str) -> None:
+    def __init__(
+        self, running: LocalSet, api_url: str, hosts: tuple[str, ...] = WORKER_HOSTS
+    ) -> None:
+        """Bind it; ``hosts`` are those that may be killed."""
         self._running = running
+        self._hosts = hosts
         self._api_url = api_url
         self._dsn = world_dsn(running)
 
@@ -143,7 +148,7 @@ class Drive:
         chance = random.Random(0)
         while True:
             await asyncio.sleep(every_s)
-            name = chance.choice(WORKER_HOSTS)
+            name = chance.choice(self._hosts)
             if await asyncio.to_thread(killer.ask, name):
                 kills.append(round(time.monotonic() - began, 2))
                 say(f"killed {name} at {kills[-1]:.1f} s")
@@ -152,9 +157,6 @@ class Drive:
         record = state_file.read(Path(self._running.data_dir))
         assert record is not None
         return next((ref.pid for ref in record.processes if ref.title == "nats"), 0)
-
-
-WORKER_HOSTS = ("noetl/worker/1", "noetl/worker/2")
 
 
 async def _wait(client: Client, execution_id: int, deadline: float) -> str:

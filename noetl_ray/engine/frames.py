@@ -186,7 +186,7 @@ _FRAME_ID = re.compile(r"\.s\d+\.f\d+$")
 
 def is_frame_id(command_id: str) -> bool:
     """Whether an id is a frame's; those of other commands end with a visit or an index."""
-    return _FRAME_ID.search(command_id) is not None
+    return ".f" in command_id[-10:] and _FRAME_ID.search(command_id) is not None
 
 
 def frame_id_of(stage_id: str, slot: int, index: int) -> str:

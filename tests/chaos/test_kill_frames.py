@@ -11,11 +11,13 @@ import os
 import signal
 import time
 from collections import Counter
+from pathlib import Path
 
 import asyncpg
 import pytest
 
-from noetl_ray.events.types import EventType
+from actors import state_file
+from noetl_ray.events.types import FRAME_TERMINAL, EventType
 from tests.chaos.conftest import Arena, demo_dsn
 from tests.support.journal import fetch
 from tests.support.patient import ask_patiently, check_execution, ended, until
@@ -62,6 +64,20 @@ workflow:
     tool: {kind: noop}
 """
 
+THOUSAND = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: thousand, path: tests/chaos/thousand}
+workflow:
+  - step: work
+    loop:
+      in: "{{ range(1000) | list }}"
+      spec: {mode: parallel, max_in_flight: 8, frame: {max_rows: 1}}
+    tool: {kind: noop, result: "{{ iter.item }}"}
+    next: {arcs: [{step: good, when: "{{ work.stats.success == 1000 and work.results[7] == 7 }}"}]}
+  - step: good
+"""
+
 
 def prepare(arena: Arena, number: int) -> None:
     async def make() -> None:
@@ -87,6 +103,12 @@ def done(arena: Arena, number: int) -> int:
         number,
     )
     return int(rows[0]["n"])
+
+
+def nats_of(arena: Arena) -> int:
+    record = state_file.read(Path(arena.running.data_dir))
+    assert record is not None
+    return next(ref.pid for ref in record.processes if ref.title == "nats")
 
 
 def test_killed_workers_lose_no_row_and_repeat_no_more_than_their_frames(arena):
@@ -140,3 +162,27 @@ def test_a_frame_of_a_cancelled_execution_stops(arena):
     assert at_end < ROWS
     time.sleep(2.0)  # nothing can be waited for: that nothing more happens is what is looked at
     assert done(arena, 2) - at_end <= 4 * FRAME_ROWS
+
+
+def test_nats_killed_in_the_middle_of_a_thousand_frames_loses_and_doubles_none(arena):
+    started = ask_patiently(arena.running, lambda client: client.submit(playbook=THOUSAND))
+
+    def committed() -> int:
+        events = arena.events(started.execution_id)
+        return sum(event.event_type is EventType.FRAME_COMMITTED for event in events)
+
+    until(lambda: committed() >= 100, "100 frames", wait_s=120)
+    committed_before = committed()
+    server = nats_of(arena)
+    os.kill(server, signal.SIGKILL)
+    assert committed_before < 1_000
+    assert ended(arena.running, started.execution_id, wait_s=300).status == "COMPLETED"
+    assert nats_of(arena) != server
+    state = check_execution(arena.running, started.execution_id)
+    assert state.final_step == "good"
+    events = arena.events(started.execution_id)
+    terminal = Counter(e.frame_id for e in events if e.event_type in FRAME_TERMINAL)
+    assert len(terminal) == 1_000
+    assert set(terminal.values()) == {1}
+    rows = [e.payload["range"] for e in events if e.event_type is EventType.FRAME_COMMITTED]
+    assert sorted(first for first, _count in rows) == list(range(1_000))

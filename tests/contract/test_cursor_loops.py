@@ -188,3 +188,49 @@ async def test_a_policy_out_of_range_fails_the_step_before_any_claim(run):
     assert state.status == "FAILED"
     assert "frame.max_rows of 'start' is -4" in state.error["message"]
     assert counts["frame.dispatched"] == 0
+
+
+async def test_a_claim_that_finds_nothing_ends_the_loop(run):
+    await run.sql("DELETE FROM work")
+    state, counts, _ = await run.book("""
+      spec: {mode: cursor, max_in_flight: 3}
+    tool: {kind: noop}
+    next: {arcs: [{step: after, when: "{{ start.processed == 0 and start.status == 'ok' }}"}]}
+  - step: after
+""")
+    assert (state.status, state.final_step) == ("COMPLETED", "after")
+    assert counts["frame.committed"] == 3
+    assert counts["frame.started"] == 0
+
+
+async def test_a_claim_that_gives_rows_twice_runs_each_as_often_as_it_came(run):
+    await run.sql("CREATE TABLE seen (id int)")
+    twice = ") RETURNING id, page) SELECT f.* FROM found f, (VALUES (1), (2)) t"
+    book = HEAD.replace("UPDATE work SET", "WITH found AS (UPDATE work SET")
+    book = book.replace(") RETURNING id, page", twice)
+    given = await run.made.execute(
+        book
+        + """
+      spec: {mode: cursor, frame: {max_rows: 10, row_concurrency: 3}}
+    tool: {kind: postgres, auth: pg, command: "INSERT INTO seen VALUES ({{ iter.job.id }})"}
+""",
+        wait_s=60,
+    )
+    assert check_records(given) == []
+    state = next(iter(fold_all(given).values()))
+    assert state.status == "COMPLETED", state.error
+    assert state.steps["start"].result["extracted"]["processed"] == 46
+    assert await run.sql("SELECT count(*), count(DISTINCT id) FROM seen") == [(46, 23)]
+
+
+async def test_a_body_that_sleeps_beyond_its_lease_keeps_its_frame(run):
+    state, counts, _ = await run.book("""
+      spec:
+        mode: cursor
+        frame: {max_rows: 50, lease_seconds: 2, heartbeat_seconds: 1, process: frame}
+    tool: {kind: python, code: "import time; time.sleep(5); result = 1"}
+""")
+    assert state.status == "COMPLETED", state.error
+    assert counts["frame.abandoned"] == 0
+    assert counts["frame.heartbeat"] >= 2
+    assert state.steps["start"].result["extracted"]["processed"] == 23

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from actors.fleet import (
+    FRAMES_MAX,
     OVERCOMMIT,
     PACE_KEPT_S,
     PACE_LEFT,
@@ -14,6 +15,7 @@ from actors.fleet import (
     Fleet,
 )
 from actors.stamp import system_event
+from noetl_ray.engine.frames import frame_id_of, is_frame_id
 from noetl_ray.events.types import EventType
 from placement.offer import Place
 
@@ -177,3 +179,23 @@ def test_strangers_are_not_alive_and_hold_nothing() -> None:
     fleet.holds("w2", "c")
     fleet.release(None, "c")
     assert fleet.has_room()
+
+
+def test_frm_19_a_worker_holds_few_frames_and_still_takes_commands() -> None:
+    fleet = fleet_of(joined("w", slots=8))
+    frames = [frame_id_of("7-s-1", 0, index) for index in range(FRAMES_MAX + 1)]
+    assert all(fleet.choose(frame) for frame in frames[:FRAMES_MAX])
+    assert fleet.choose(frames[-1]) is None
+    assert fleet.choose("7-s-2") is not None
+    fleet.holds("w", frames[0])  # told again, counted once
+    fleet.release("w", frames[0])
+    assert fleet.choose(frames[-1]) is not None
+    fleet.observe(joined("v", slots=8))
+    assert fleet.choose(frame_id_of("8-s-1", 0, 0)) is not None
+
+
+def test_is_frame_id_knows_frames_from_other_commands() -> None:
+    assert is_frame_id(frame_id_of("7-s-1", 63, 99_999))
+    assert is_frame_id(frame_id_of("7-s-1.reduce", 0, 1))
+    for other in ("7-s-1", "7-a.s1.f-2", "7-s-1.12", "7-x.f1-1"):
+        assert not is_frame_id(other)

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import Request
 
 from noetl_ray.config.settings import RuntimeSettings, Settings
 from noetl_ray.errors import ConflictError
@@ -15,6 +16,7 @@ from noetl_ray.readmodel.memory import MemoryReadModel
 from noetl_ray.replay import replay
 from noetl_ray.submit.frames import beat_frame, claim_frames
 from noetl_ray.web import GatewayDeps, create_app
+from noetl_ray.web.deps import Caller, caller_of
 from tests.unit.actors.rig import SHARDS, Rig, simulated
 
 CURSOR = """
@@ -37,6 +39,10 @@ workflow:
 """
 
 
+async def _caller(request: Request) -> Caller:
+    return caller_of(request)
+
+
 class Asking:
     """Somebody with HTTP and nothing else."""
 
@@ -49,7 +55,10 @@ class Asking:
             credentials=rig.credentials,
             clock=rig.clock,
         )
-        transport = httpx.ASGITransport(app=create_app(deps))
+        app = create_app(deps)
+        # A plain function would run in a thread, and threads know nothing of simulated time.
+        app.dependency_overrides[caller_of] = _caller
+        transport = httpx.ASGITransport(app=app)
         self._http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
     async def post(self, path: str, wanted: int = 200, **body: Any) -> dict[str, Any]:
@@ -146,7 +155,6 @@ async def test_frm_11_a_lease_that_ran_out_is_taken_over_and_then_given_up(rig: 
     execution_id, stage_id = await _opened(rig, CURSOR)
 
     async def claim(worker: str) -> list[Any]:
-        # Not over HTTP: the threads of its server know nothing of the simulated time.
         state = replay(rig.records())[execution_id]
         given = {"worker_id": worker, "incarnation": None, "count": 2, "lease_seconds": 5.0}
         return await claim_frames(rig.submit_ports, state, stage_id, **given)
