@@ -113,7 +113,7 @@ class Deciding:
                 for worker_id, command_id in claims:
                     self._fleet.release(worker_id, command_id)
                 claims.clear()
-                value = await self._whole_result(state, needed.step)
+                value = await self._whole_result(state, needed.block)
                 resolved = {**inputs.resolved, needed.step: value}
                 inputs = msgspec.structs.replace(inputs, resolved=resolved)
 
@@ -123,16 +123,11 @@ class Deciding:
             claims.append((claim.worker_id, command_id))
         return claim
 
-    async def _whole_result(self, state: ExecutionState, step: str) -> Any:
-        """A step's whole result for a condition that needs it, without its secrets (P27, P28)."""
-        block = state.steps[step].result if step in state.steps else None
-        if block is None:
-            block = next(
-                e.payload["result"]
-                for events in state.pending.values()
-                for e in events
-                if e.payload.get("step") == step and "result" in e.payload
-            )
+    async def _whole_result(self, state: ExecutionState, block: dict[str, Any]) -> Any:
+        """A step's whole result for a condition that needs it, without its secrets (P27, P28).
+
+        The block is the decision's own: of a loop that ends in it, the state has none yet.
+        """
         return mask(await self._p.results.load(state.scope, block))
 
     async def _loop_items(self, state: ExecutionState) -> dict[str, list[Any]]:

@@ -301,9 +301,11 @@ class _Deciding:
         """Stop the decision where a whole result would answer what a template asked."""
         if isinstance(error, NotInlineError) and error.step:
             state = self.draft.steps.get(error.step)
-            fits = state is not None and result_bytes(state.result) <= RESOLVE_BYTES_MAX
+            if state is None or state.result is None:
+                return
+            fits = result_bytes(state.result) <= RESOLVE_BYTES_MAX
             if fits and error.step not in self.inputs.resolved:
-                raise ResultNeededError(error.step)
+                raise ResultNeededError(error.step, state.result)
 
     def _exit_event(
         self,

@@ -90,6 +90,8 @@ def accepted(draft: ExecutionState, recorded: Recorded) -> ExecutionState:
 class ResultNeededError(Exception):
     """A decision needs the whole result of a step; fetch it and decide again (P27)."""
 
-    def __init__(self, step: str) -> None:
+    def __init__(self, step: str, block: dict[str, Any]) -> None:
+        """Name the step and the result block the decision sees; nobody else may have it yet."""
         super().__init__(step)
         self.step = step
+        self.block = block

@@ -195,3 +195,23 @@ def test_with_a_row_barrier_every_row_is_told_once(runtime: Runtime, pg: str):
     assert len(told) == 50
     assert set(told.values()) == {1}
     assert appends < 50  # rows that finish together share an append
+
+
+def test_an_arc_of_a_framed_loop_reads_what_its_own_items_gave(runtime: Runtime):
+    ended = runtime.flow(
+        """
+        - step: start
+          loop: {in: "{{ range(300) | list }}", iterator: n, spec: {mode: parallel}}
+          tool: {kind: noop, result: "{{ n * 2 + ctx.more }}"}
+          next: {arcs: [{step: again, when: "{{ start.results[7] == 14 }}"}, {step: good}]}
+        - step: again
+          tool: {kind: noop}
+          set: {ctx.more: 1}
+          next: start
+        - step: good
+          tool: {kind: noop, result: "{{ start.results[7] }}"}
+        """,
+        head="workload: {more: 0}",
+    ).completed()
+    assert ended.visits["start"] == 2
+    assert ended["good"] == 15
