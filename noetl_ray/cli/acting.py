@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def cancel(context: Context) -> int:
     """Ask an execution to stop."""
     args = context.args
-    ask(context, lambda client: client.cancel(args.id, args.reason))
+    ask(context, lambda client: client.cancel(args.id, args.reason, cascade=not args.no_cascade))
     if context.json:
         context.emit({"execution_id": str(args.id), "status": "cancel requested"})
     else:

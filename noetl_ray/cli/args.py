@@ -237,6 +237,10 @@ def _inspect_verbs(verbs: _Verbs) -> None:
         if name in ("cancel", "pause"):
             done = {"cancel": "cancelled", "pause": "paused"}[name]
             parser.add_argument("--reason", default=f"{done} from the command line")
+        if name == "cancel":
+            parser.add_argument(
+                "--no-cascade", action="store_true", help="leave the executions it started alone"
+            )
     events = _verb(verbs, "events", "the log of one execution", "noetl-ray events 123 --follow")
     events.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
     events.add_argument("--after", type=int, default=0, metavar="N", help="only after position N")

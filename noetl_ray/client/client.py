@@ -237,9 +237,12 @@ class Client(CatalogCalls, UpkeepCalls):
             msg = f"the result of step {step!r} did not come as an Arrow file"
             raise UsageError(msg) from None
 
-    async def cancel(self, execution_id: int, reason: str = "cancelled by request") -> None:
-        """Ask for an execution to stop; wait for it to see it end."""
-        await self._call("POST", _at(execution_id, "cancel"), {"reason": reason})
+    async def cancel(
+        self, execution_id: int, reason: str = "cancelled by request", *, cascade: bool = True
+    ) -> None:
+        """Ask an execution, and with ``cascade`` those it started, to stop; wait to see it end."""
+        body = {"reason": reason, "cascade": cascade}
+        await self._call("POST", _at(execution_id, "cancel"), body)
 
     async def pause(self, execution_id: int, reason: str = "paused by request") -> None:
         """Ask that nothing new of an execution begins; what runs finishes."""
