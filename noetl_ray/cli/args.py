@@ -235,12 +235,9 @@ def _inspect_verbs(verbs: _Verbs) -> None:
         parser = _verb(verbs, name, text, f"noetl-ray {name} 123456789")
         parser.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
         if name in ("cancel", "pause"):
-            done = {"cancel": "cancelled", "pause": "paused"}[name]
-            parser.add_argument("--reason", default=f"{done} from the command line")
+            parser.add_argument("--reason", default=f"{name}, from the command line")
         if name == "cancel":
-            parser.add_argument(
-                "--no-cascade", action="store_true", help="leave the executions it started alone"
-            )
+            parser.add_argument("--no-cascade", action="store_true", help="leave its children")
     events = _verb(verbs, "events", "the log of one execution", "noetl-ray events 123 --follow")
     events.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
     events.add_argument("--after", type=int, default=0, metavar="N", help="only after position N")
@@ -248,15 +245,11 @@ def _inspect_verbs(verbs: _Verbs) -> None:
     logs.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
     logs.add_argument("step", nargs="?", metavar="STEP", help="only of this step")
     for parser in (events, logs):
-        parser.add_argument(
-            "--follow", "-f", action="store_true", help="go on until the execution ends"
-        )
+        parser.add_argument("--follow", "-f", action="store_true", help="go on until it ends")
     result = _verb(verbs, "result", "what a step gave", "noetl-ray result 123 load")
     result.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
     result.add_argument("step", metavar="STEP", help="step name")
-    frames = _verb(
-        verbs, "frames", "the frames of an execution's cursor loops", "noetl-ray frames 123"
-    )
+    frames = _verb(verbs, "frames", "the frames of its framed loops", "noetl-ray frames 123")
     frames.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
     frames.add_argument("--status", metavar="STATUS", help="only these, e.g. RUNNING or FAILED")
     frames.add_argument("--limit", type=_count, default=100, metavar="N", help="default 100")

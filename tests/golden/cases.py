@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from noetl_ray.submit import Submission, cancel_execution, submit_execution
+from noetl_ray.submit import Submission, cancel_execution, register_playbook, submit_execution
 from noetl_ray.submit.outside import OutsideFact, tell
+from tests.simulation.invariants import folded
 from tests.simulation.world import World
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: {name}, path: golden/{name}}}\n"
@@ -76,7 +77,39 @@ async def told(world: World, source: str) -> list[int]:
     return [execution_id]
 
 
+async def calling(world: World, source: str) -> list[int]:
+    """A playbook that calls itself, once; both executions are kept."""
+    await register_playbook(world.submit_ports, world.scope, source)
+    parent = await submit(world, source, workload={"inner": False})
+    await world.clock.sleep(30)
+    return sorted(state for state in folded(world.log) if state >= parent)
+
+
 CASES = (
+    Case(
+        name="sub_playbook",
+        status="COMPLETED",
+        story=calling,
+        body="""
+workload: {inner: true, n: 3}
+workflow:
+  - step: start
+    next:
+      spec: {mode: exclusive}
+      arcs: [{step: work, when: "{{ workload.inner }}"}, {step: call}]
+  - step: work
+    tool: {kind: http, url: effect, value: {doubled: 6}, takes_ms: 400}
+  - step: call
+    tool:
+      - {name: before, kind: http, url: effect, value: {n: 5}}
+      - name: child
+        kind: playbook
+        path: golden/sub_playbook
+        input: {inner: true}
+        return_step: work
+      - {name: after, kind: noop, result: {sum: "{{ child.doubled + before.n }}"}}
+""",
+    ),
     Case(
         name="chain",
         status="COMPLETED",
