@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench._lake_world import EVENTS_PER_EXECUTION, RECORDS_PER_EXECUTION, made, plant
@@ -38,8 +37,7 @@ from noetl_ray.lake.audit import check_all
 from noetl_ray.lake.build import write_range
 from noetl_ray.lake.commits import Part, make_commit, read_snapshot
 from noetl_ray.lake.files import Files
-from noetl_ray.lake.histories import COLUMNS, executions
-from noetl_ray.lake.parts import read_part
+from noetl_ray.lake.histories import executions, ranges, window
 from noetl_ray.lake.session import LocalSpark
 from noetl_ray.lake.tier import tier_place
 from noetl_ray.scope import Scope
@@ -167,15 +165,13 @@ def compact_alone(place: dict[str, str]) -> None:
 
 
 def audit_alone(place: dict[str, str], dsn: str) -> list[int]:
-    """The audit without Spark: all records sorted in memory, then one execution after another."""
-    files = Files(place)
-    snapshot = read_snapshot(files)
-    tables = [read_part(files, part.key, COLUMNS) for part in snapshot.of("records")]
-    keys = ["tenant_id", "organization_id", "execution_id", "position"]
-    ordered = pa.concat_tables(tables).sort_by([(key, "ascending") for key in keys])
-    batches = ordered.to_batches(max_chunksize=10_000)
-    _, found, _ = check_all(dsn, snapshot.position, executions(batches))
-    return [one.execution_id for one in found]
+    """The audit without Spark: range after range, execution after execution."""
+    snapshot = read_snapshot(Files(place))
+    mismatches: list[int] = []
+    for one in ranges(window(snapshot), 1):
+        _, found, _ = check_all(dsn, snapshot.position, executions(place, one))
+        mismatches += [each.execution_id for each in found]
+    return mismatches
 
 
 def read_bare(place: dict[str, str]) -> tuple[float, int]:

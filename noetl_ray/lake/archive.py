@@ -17,23 +17,26 @@ import msgspec
 import pyarrow as pa
 
 from noetl_ray.errors import NoetlError
-from noetl_ray.lake.histories import KEYS, executions, held, histories, window
-from noetl_ray.lake.query import table_view
+from noetl_ray.lake.histories import executions, held, over_ranges, ranges, read_ids, window
 from noetl_ray.lake.tier import opened
 from noetl_ray.locator.keys import mint_date
+from noetl_ray.locator.segments import encode_segment
 from noetl_ray.replay.archive import Archive
 from noetl_ray.replay.archiving import archived, write_segment
 from noetl_ray.scope import scope_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-    from noetl_ray.lake.histories import Key
+    from noetl_ray.lake.commits import Part
+    from noetl_ray.lake.files import Place
+    from noetl_ray.lake.histories import Key, Range
     from noetl_ray.lake.tier import TierPlace
     from noetl_ray.replay.archive import ArchivedExecution, SegmentManifest
     from noetl_ray.wal.port import Recorded
 
 SEGMENT_RECORDS = 50_000
+KEYS = ("tenant_id", "organization_id", "execution_id")
 LISTED_MAX = 1_000
 DAY_MS = 86_400_000
 _TOLD = pa.schema([("kind", pa.string()), ("told", pa.string())])
@@ -55,23 +58,30 @@ def archive(spark: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     began = time.monotonic()
     lake, tier = arguments["lake"], arguments["tier"]
     bounds = {name: str(arguments.get(name) or "") for name in ("first_day", "last_day", "tenant")}
-    parts = window(held(lake), **bounds)
+    snapshot = held(lake)
+    before_ms = int(arguments["before_ms"])
+    ends = snapshot.of("executions")
+    known = [key for key, _ in asyncio.run(segment_keys(tier))]
     done = {"segments": 0, "executions": 0, "records": 0, "events": 0, "bytes": 0}
     problems: list[dict[str, Any]] = []
-    if parts:
-        wanted = _due(spark, lake, tier, int(arguments["before_ms"]))
 
-        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield told_batch(write_all(tier, executions(batches)))
+    def work(one: Range) -> pa.RecordBatch:
+        day = [part for part in ends if (part.tenant, part.day) == (one.tenant, one.day)]
+        wanted = due(lake, tier, one, day, known, before_ms)
+        if not wanted:
+            return told_batch([])
+        chosen = ((key, found) for key, found in executions(lake, one) if key in wanted)
+        return told_batch(write_all(tier, chosen))
 
-        for row in histories(spark, lake, parts, wanted).mapInArrow(work, _SCHEMA).collect():
-            told = msgspec.json.decode(row["told"])
-            if row["kind"] == "problem":
-                problems.append(told)
-                continue
-            done["segments"] += 1
-            for name in ("records", "events", "bytes", "executions"):
-                done[name] += told[name]
+    cut = ranges(window(snapshot, **bounds), spark.sparkContext.defaultParallelism)
+    for row in over_ranges(spark, cut, _SCHEMA, work):
+        told = msgspec.json.decode(row["told"])
+        if row["kind"] == "problem":
+            problems.append(told)
+            continue
+        done["segments"] += 1
+        for name in ("records", "events", "bytes", "executions"):
+            done[name] += told[name]
     return {
         **done,
         "kept_back": len(problems),
@@ -80,33 +90,25 @@ def archive(spark: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _due(spark: Any, lake: Any, tier: TierPlace, before_ms: int) -> Any:
-    """The keys of executions that ended before the moment and are in no segment."""
-    from pyspark.sql import functions as F
-
-    ended = (
-        table_view(spark, lake, "executions")
-        .where(F.col("ended_at") < F.timestamp_millis(F.lit(before_ms)))
-        .select(*KEYS)
-    )
-    keys = [key for key, _ in asyncio.run(segment_keys(tier))]
-    if not keys:
-        return ended
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for manifest in asyncio.run(read_manifests(tier, batch.column(0).to_pylist())):
-                ids = [one.execution_id for one in manifest.executions]
-                columns = [
-                    pa.array([manifest.tenant_id] * len(ids), pa.string()),
-                    pa.array([manifest.organization_id] * len(ids), pa.string()),
-                    pa.array(ids, pa.int64()),
-                ]
-                yield pa.RecordBatch.from_arrays(columns, list(KEYS))
-
-    schema = "tenant_id string, organization_id string, execution_id long"
-    known = spread(spark, keys).mapInArrow(work, schema)
-    return ended.join(known, list(KEYS), "left_anti")
+def due(
+    lake: Place, tier: TierPlace, one: Range, ends: list[Part], known: list[str], before_ms: int
+) -> set[Key]:
+    """Runs on an executor: executions of a range that ended before the moment, in no segment."""
+    if not ends:
+        return set()
+    there = msgspec.structs.replace(one, parts=ends)
+    rows = read_ids(lake, there, [*KEYS, "ended_at"]).to_pylist()
+    found: set[Key] = set()
+    for row in rows:
+        ended = row["ended_at"]
+        if ended is not None and ended.timestamp() * 1_000 < before_ms:
+            found.add((row["tenant_id"], row["organization_id"], row["execution_id"]))
+    place = f"/tenant={encode_segment(one.tenant)}/"
+    keys = [key for key in known if place in key and f"/date={one.day}/" in key]
+    for manifest in asyncio.run(read_manifests(tier, keys)):
+        scope = (manifest.tenant_id, manifest.organization_id)
+        found -= {(*scope, archived_.execution_id) for archived_ in manifest.executions}
+    return found
 
 
 def write_all(

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from noetl_ray.errors import NoetlError
-from noetl_ray.lake.histories import executions, held, histories, window
+from noetl_ray.lake.histories import executions, held, over_ranges, ranges, window
 from noetl_ray.readmodel.postgres_pool import close_pool, open_pool
 from noetl_ray.readmodel.postgres_whole import read_many
 from noetl_ray.replay.divergence import Divergence, compare
@@ -24,9 +24,9 @@ from noetl_ray.results.redact import mask
 from noetl_ray.scope import scope_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-    from noetl_ray.lake.histories import Key
+    from noetl_ray.lake.histories import Key, Range
     from noetl_ray.readmodel.postgres_pool import Connection
     from noetl_ray.readmodel.records import ExecutionRows
     from noetl_ray.wal.port import Recorded
@@ -80,19 +80,19 @@ def audit(spark: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     parts = window(snapshot, **bounds)
     position = snapshot.position
     total, mismatches, problems = Counts(), [], []
-    if parts:
 
-        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield _told(check_all(dsn, position, executions(batches)))
+    def work(one: Range) -> pa.RecordBatch:
+        return _told(check_all(dsn, position, executions(place, one)))
 
-        for row in histories(spark, place, parts).mapInArrow(work, _SCHEMA).collect():
-            match row["kind"]:
-                case "counts":
-                    total.add(msgspec.json.decode(row["told"], type=Counts))
-                case "differs":
-                    mismatches.append(msgspec.json.decode(row["told"]))
-                case _:
-                    problems.append(msgspec.json.decode(row["told"]))
+    cut = ranges(parts, spark.sparkContext.defaultParallelism)
+    for row in over_ranges(spark, cut, _SCHEMA, work):
+        match row["kind"]:
+            case "counts":
+                total.add(msgspec.json.decode(row["told"], type=Counts))
+            case "differs":
+                mismatches.append(msgspec.json.decode(row["told"]))
+            case _:
+                problems.append(msgspec.json.decode(row["told"]))
     order = ("tenant_id", "organization_id", "execution_id")
     mismatches.sort(key=lambda found: tuple(found[key] for key in order))
     return {

@@ -38,6 +38,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """The partition's type; empty where a table has none."""
     rows: int
     bytes: int
+    executions: tuple[int, int] | None = None
+    """The least and the largest execution id of its rows; None where nobody looked."""
 
     @property
     def partition(self) -> tuple[str, str, str, str]:

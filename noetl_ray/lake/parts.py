@@ -10,6 +10,7 @@ import io
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from noetl_ray.lake.commits import Part
@@ -50,6 +51,8 @@ def write_part(files: Files, partition: Partition, name: str, rows: pa.Table) ->
     )
     key = part_key(partition, name)
     data = sink.getvalue()
+    ids = rows.column("execution_id") if rows.num_rows else None
+    ends = None if ids is None else pc.min_max(ids).as_py()
     files.put(key, data)
     return Part(
         key=key,
@@ -59,6 +62,7 @@ def write_part(files: Files, partition: Partition, name: str, rows: pa.Table) ->
         kind=kind,
         rows=rows.num_rows,
         bytes=len(data),
+        executions=None if ends is None else (ends["min"], ends["max"]),
     )
 
 

@@ -24,12 +24,13 @@ from noetl_ray.locator.segments import encode_segment
 from noetl_ray.wal.port import Recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from noetl_ray.payloads.port import ObjectStore
     from noetl_ray.scope import Scope
 
 MANIFESTS_KEPT = 8
+_FOR_EVER_MS = (1 << 63) - 1
 SCHEMA = pa.schema(
     [
         ("execution_id", pa.int64()),
@@ -184,6 +185,32 @@ class Archive:
         segment, _ = found
         data = await self._objects.get(segment.key)
         return await asyncio.to_thread(self._checked, segment, data, execution_id)
+
+    async def kept_until(self, scope: Scope) -> dict[int, int]:
+        """Archived executions of a scope, and until when each is kept: for ever (TN-20)."""
+        found: dict[int, int] = {}
+        async for segment in self._of_scope(scope):
+            found |= dict.fromkeys((one.execution_id for one in segment.executions), _FOR_EVER_MS)
+        return found
+
+    async def every_record(self, scope: Scope) -> AsyncIterator[bytes]:
+        """The bytes of all archived records of a scope, for who asks what they name.
+
+        Raises:
+            StoreError: a segment is corrupt, so nobody can say.
+        """
+        async for segment in self._of_scope(scope):
+            data = await self._objects.get(segment.key)
+            if sha256_hex(data) != segment.sha256:
+                msg = f"the archive segment {segment.key} is corrupt: its checksum does not fit"
+                raise StoreError(msg)
+            for recorded in await asyncio.to_thread(decode_records, data):
+                yield recorded.data
+
+    async def _of_scope(self, scope: Scope) -> AsyncIterator[SegmentManifest]:
+        prefix = archive_prefix(self._placement, scope, "").rpartition("/")[0]
+        for key, _ in await self.segments(prefix):
+            yield await self.read_manifest(key)
 
     async def segments(self, prefix: str = "") -> list[tuple[str, bool]]:
         """Keys of the records of all complete segments, and whether each was trimmed."""

@@ -56,6 +56,10 @@ class Archive(Protocol):
         """Executions of the tenant with an archive, and until when it is kept (milliseconds)."""
         ...
 
+    def every_record(self, scope: Scope) -> AsyncIterator[bytes]:
+        """The bytes of every archived record of the tenant: what they name is still wanted."""
+        ...
+
 
 @dataclass(slots=True, kw_only=True)
 class Report:
@@ -223,6 +227,9 @@ class Collector:
         for root in (EVENTS_ROOT, f"{SYSTEM_ROOT}.catalog"):
             async for recorded in self._log.read(f"{root}.>"):
                 data = recorded.data or encode_record(recorded.record)
+                named |= _names_in(data)
+        if self._archive is not None:
+            async for data in self._archive.every_record(scope):
                 named |= _names_in(data)
         async for info in self._objects.list(artifact_prefix(self._placement, scope)):
             named |= await self._names_at(info.key)

@@ -11,6 +11,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
 from noetl_ray.errors import ConflictError
+from noetl_ray.replay.archive import Archive
 from noetl_ray.results.collecting import Collector
 from noetl_ray.results.repairing import Repairer
 from noetl_ray.wal.subjects import catalog_filter, execution_filter, scope_filter
@@ -46,6 +47,7 @@ async def collect(request: Request, caller: Asking) -> Response:
         caller.deps.clock,
         grace_ms=settings.gc_grace_s * 1_000,
         payload_ttl_ms=settings.payload_ttl_days * 86_400_000,
+        archive=Archive(caller.deps.results.objects, caller.deps.results.placement),
     )
     report = await collector.collect(caller.scope, dry_run=body.dry_run)
     for outcome, count in report.counts.items():

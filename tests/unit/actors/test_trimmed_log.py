@@ -8,11 +8,13 @@ from actors.projector import Projector
 from noetl_ray.clock import SystemClock
 from noetl_ray.events.envelope import encode_record
 from noetl_ray.locator.keys import Placement
+from noetl_ray.payloads.content import put_payload
 from noetl_ray.payloads.memory import MemoryObjects
 from noetl_ray.readmodel.memory import MemoryReadModel
 from noetl_ray.replay.archive import Archive
 from noetl_ray.replay.archiving import archived, write_segment
 from noetl_ray.replay.reading import read_execution
+from noetl_ray.results.collecting import Collector
 from noetl_ray.testing.histories import HistoryWriter
 from noetl_ray.wal.memory import MemoryLog
 from noetl_ray.wal.port import Recorded
@@ -88,3 +90,38 @@ async def test_p7_a_projector_takes_trimmed_executions_from_the_archive() -> Non
     assert whole.event_count == 8
     (command,) = (await model.whole_execution(writer.scope, EXECUTION)).commands
     assert (command.status, command.worker_id) == ("COMPLETED", "w1")
+
+
+@pytest.mark.asyncio
+async def test_tn_20_what_only_archived_records_name_is_not_garbage() -> None:
+    clock, placement = SystemClock(), Placement()
+    log, objects = MemoryLog(clock), MemoryObjects(now_ms=clock.now_ms)
+    writer = HistoryWriter(log)
+    await writer.run(EXECUTION)
+    wanted = await put_payload(objects, placement, writer.scope, b"wanted", "text/plain")
+    orphan = await put_payload(objects, placement, writer.scope, b"orphan", "text/plain")
+    records = [
+        Recorded(
+            position=r.position,
+            subject=r.subject,
+            time_ms=r.time_ms,
+            data=encode_record(r.record).replace(b'"path":"demo/hello"', _naming(wanted.uri)),
+        )
+        for r in await read_execution(log, writer.scope, EXECUTION)
+    ]
+    # The summary is of the records as they were: only what the bytes name matters here.
+    known = archived(await read_execution(log, writer.scope, EXECUTION))
+    await write_segment(objects, placement, writer.scope, "2026-01-01", [(known, records)])
+    archive = Archive(objects, placement)
+    assert list(await archive.kept_until(writer.scope)) == [EXECUTION]
+    for keeper, kept in ((archive, {wanted.sha256}), (None, set())):
+        collector = Collector(
+            log, objects, placement, clock, grace_ms=0, payload_ttl_ms=0, archive=keeper
+        )
+        report = await collector.collect(writer.scope)
+        gone = {key.rpartition("/")[2] for key in report.candidates}
+        assert {wanted.sha256, orphan.sha256} - gone == kept
+
+
+def _naming(uri: str) -> bytes:
+    return b'"path":"' + uri.encode() + b'"'
