@@ -15,6 +15,7 @@ from noetl_ray.engine.state import LOOP_TIER, LOOP_TIERS, MANIFEST_TIER, loop_re
 from noetl_ray.errors import NotFoundError, ObjectMissingError, StoreError, UsageError
 from noetl_ray.events.canonical import sha256_hex
 from noetl_ray.locator.keys import Placement, result_key
+from noetl_ray.locator.resource import PAYLOADS
 from noetl_ray.locator.result import ResultName, parse_result_uri
 from noetl_ray.payloads.content import get_payload
 from noetl_ray.payloads.shared import Data, TierKey
@@ -156,6 +157,19 @@ class ResultReader:
             key, reference.get("ipc"), local=self.objects.local_path(place), durable=durable
         )
         return data, media_type
+
+    async def durable_bytes(self, scope: Scope, reference: dict[str, Any]) -> bytes:
+        """The bytes of a result or of a payload as the store has them, checked.
+
+        Raises:
+            NotFoundError: it is another tenant's.
+            ObjectMissingError: the bytes are not there, or not the ones named.
+        """
+        uri = str(reference.get("uri"))
+        if f"/{PAYLOADS}/" in uri:
+            return await get_payload(self.objects, self.placement, scope, uri)
+        data, _ = await self._durable(scope, reference)
+        return data
 
     async def cached(self, scope: Scope, reference: dict[str, Any]) -> Data | None:
         """What the nearer tiers have of a result, without asking the store; None for nothing."""

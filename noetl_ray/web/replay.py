@@ -15,6 +15,8 @@ from noetl_ray.clock import iso_utc, parse_iso_utc
 from noetl_ray.errors import NotFoundError, UsageError
 from noetl_ray.events.upcast import registry
 from noetl_ray.replay.archive import Archive
+from noetl_ray.replay.payloads import references_in
+from noetl_ray.replay.payloads import resolve_payloads as evidence
 from noetl_ray.replay.reading import position_at_time, position_of_event
 from noetl_ray.replay.snapshots import Start, newest_start, read_from
 from noetl_ray.replay.surfaces import (
@@ -65,6 +67,7 @@ async def state(
     projection: Projection = "execution",
     compare: bool = False,
     use_snapshot: bool = True,
+    resolve_payloads: bool = False,
 ) -> Response:
     """The state of an execution as of a moment, with its checksums."""
     scope = Scope(
@@ -83,7 +86,13 @@ async def state(
     results = caller.deps.results
     archive = Archive(results.objects, results.placement)
     start = Start()
-    if use_snapshot and not compare and not as_of_event_id and not as_of_time:
+    if (
+        use_snapshot
+        and not resolve_payloads
+        and not compare
+        and not as_of_event_id
+        and not as_of_time
+    ):
         # An event or a moment becomes a position only by its records, and a comparison is there to
         # doubt what lies beside the read model.
         start = await newest_start(caller.deps.states, scope, number, as_of=as_of_position)
@@ -93,6 +102,8 @@ async def state(
     else:
         as_of = _position(records, as_of_event_id, as_of_position, as_of_time)
     body = await asyncio.to_thread(_answer, records, as_of, live, projection, compare, start)
+    if resolve_payloads:
+        body |= await evidence(results, scope, references_in(records, as_of=as_of))
     return json_response({"tenant_id": scope.tenant_id, "organization_id": scope.organization_id}
                          | body)  # fmt: skip
 

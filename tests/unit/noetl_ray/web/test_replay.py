@@ -116,3 +116,30 @@ async def test_snp_2_a_replay_from_a_snapshot_says_so_and_gives_the_same():
         asked = {"execution_id": str(number), "projection": "all", "use_snapshot": "false"}
         assert (await http.get("/api/replay/state", params=asked)).json() == plain
         assert (await client.replay(number, compare=True))["snapshot"] is None
+
+
+LARGE = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: large, path: demo/large}
+workflow:
+  - {step: start, tool: {kind: noop}}
+"""
+
+
+async def test_rpl_6_evidence_about_payloads_is_given_when_asked_for():
+    kit = GatewayKit()
+    async with Client("http://127.0.0.1", http=kit.http()) as client, kit.http() as http:
+        workload = {"password": "hidden", "n": 1}
+        number = (await client.submit(playbook=LARGE, workload=workload)).execution_id
+        asked = {"execution_id": str(number)}
+        plain = (await http.get("/api/replay/state", params=asked)).json()
+        assert "payloads" not in plain
+        answer = await http.get("/api/replay/state", params=asked | {"resolve_payloads": "true"})
+        found = answer.json()
+        summary = found["payload_resolution_summary"]
+        assert (summary["total"], summary["all_resolved"]) == (1, True)
+        (row,) = found["payloads"]
+        assert row["path"] == "payload_ref"
+        assert row["resolution"]["sha256"] == row["sha256"]
+        assert "hidden" not in answer.text
