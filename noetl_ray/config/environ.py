@@ -57,15 +57,24 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
 )
 """Environment variable to dotted setting; these win over the file."""
 
-WITHOUT_SETTING = frozenset(
+WITHOUT_SETTING: Mapping[str, str] = MappingProxyType(
     {
-        "NOETL_DEFAULT_STORE_TIER",
-        "NOETL_RESULT_MINT_AUTHORITATIVE",
-        "NOETL_RESULT_URI_ACCEPT",
-        "NOETL_SHARD_ID",
+        "NOETL_DEFAULT_STORE_TIER": (
+            "there is no tier to choose: it follows from a result's size, see "
+            "results.context_max_bytes"
+        ),
+        "NOETL_RESULT_MINT_AUTHORITATIVE": (
+            "there is nothing to switch: writers and readers alike derive a result's name"
+        ),
+        "NOETL_RESULT_URI_ACCEPT": (
+            "there is nothing to switch: names of the older grammar are always read"
+        ),
+        "NOETL_SHARD_ID": (
+            "nobody has a shard by setting: conductors lease shards under the names of their hosts"
+        ),
     }
 )
-"""Names of CFG-2 to CFG-4 that nothing here reads; setting one stops the start."""
+"""Names of CFG-2 to CFG-4 that nothing here reads, and why; setting one stops the start."""
 
 _NOT_SAFE = re.compile(r"[^A-Za-z0-9_-]+")
 

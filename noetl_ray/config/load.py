@@ -55,8 +55,8 @@ def load_settings(
     for name, key in VARIABLES.items():
         if environ.get(name, "") != "":
             _place(tree, key, FromEnvironment(environ[name]))
-    for name in sorted(WITHOUT_SETTING & environ.keys()):
-        refuse(name, environ[name], "this version has no such switch; unset it")
+    for name in sorted(WITHOUT_SETTING.keys() & environ.keys()):
+        refuse(name, environ[name], f"{WITHOUT_SETTING[name]}; unset it")
     for key, value in (overrides or {}).items():
         if key not in known_keys():
             refuse(key, HIDDEN, f"unknown setting; {suggestion(key, known_keys())}")
