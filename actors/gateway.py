@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import uvicorn
 
+from actors.messages import decode_ended
 from noetl_ray.errors import ConfigError, InternalError
 from noetl_ray.hints.port import ENDED, FRAME_BACKLOG, SHARDS, TIER_COUNTS
+from noetl_ray.scope import scope_of
 from noetl_ray.submit import SubmitPorts
 from noetl_ray.web import GatewayDeps, create_app
 from noetl_ray.web.shard_board import ShardBoard
@@ -223,9 +225,10 @@ class Gateway:
         answered = server.server_state.total_requests if server else 0
         return {"url": self.url, "requests": answered}
 
-    async def _on_ended(self, _subject: str, _data: bytes) -> None:
+    def _on_ended(self, _subject: str, data: bytes) -> None:
         if self._app is not None:
-            self._app.state.waiters.nudge()
+            told = decode_ended(data).executions
+            self._app.state.waiters.nudge({(scope_of(one, two), each) for one, two, each in told})
 
     def _on_tier_counts(self, _subject: str, data: bytes) -> None:
         self._deps.tiers.hear(data)

@@ -79,9 +79,16 @@ class ShardsWord(msgspec.Struct, frozen=True, kw_only=True):
     shards: dict[int, tuple[int, int]]
 
 
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """The projector has written the end of these: tenant, organization and execution of each."""
+
+    executions: list[tuple[str, str, int]]
+
+
 encode = msgspec.json.encode
 decode_offer = msgspec.json.Decoder(Offer).decode
 decode_announcement = msgspec.json.Decoder(Announcement).decode
 decode_nudge = msgspec.json.Decoder(Nudge).decode
+decode_ended = msgspec.json.Decoder(Ended).decode
 decode_heard = msgspec.json.Decoder(Heard).decode
 decode_gone = msgspec.json.Decoder(Gone).decode

@@ -10,19 +10,18 @@ no question and nobody waits for it (P14).
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from actors.messages import Ended, encode
 from actors.restoring import restore_trimmed
 from noetl_ray.clock import iso_utc
-from noetl_ray.engine.state import ExecutionState
 from noetl_ray.errors import ConfigError, NoetlError, StoreError
 from noetl_ray.hints.port import ENDED
 from noetl_ray.readmodel.port import LIMIT_MAX
 from noetl_ray.readmodel.projecting import (
     SYSTEM_SHARD,
     ExecutionKey,
-    Projected,
+    Part,
     cut_records,
     decode_state,
     executions_of,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from noetl_ray.clock import Clock
+    from noetl_ray.engine.state import ExecutionState
     from noetl_ray.hints.port import Hints
     from noetl_ray.readmodel.port import ProjectionStore
     from noetl_ray.replay.archive import Archive
@@ -59,18 +59,10 @@ GATHER_S = 0.01
 """How often a turn looks for company; when none came for so long, it goes on."""
 COMMIT_COST_MAX = 0.25
 """The share of time for commits while more keeps coming: after a slow one a turn gathers longer."""
-GATHER_S_MAX = 0.25
+GATHER_S_MIN, GATHER_S_MAX = 0.02, 0.25
 """What a busy turn may add to the lag; PRJ-13 allows 0.5 s."""
-
-
-@dataclass(slots=True)
-class _Part:
-    """What the next commit writes; ``before`` has states as they were committed last."""
-
-    made: Projected = field(default_factory=Projected)
-    before: dict[ExecutionKey, ExecutionState | None] = field(default_factory=dict)
-    records: int = 0
-    last: Recorded | None = None
+OVER_MIN = 0.25
+"""The part of that which it gathers for, even if all it has heard of has ended."""
 
 
 class Projector:
@@ -215,28 +207,29 @@ class Projector:
             self._gather_s = 0.0
             return
         deadline = self._clock.monotonic() + self._gather_s
-        part = _Part()
+        enough_s = self._gather_s * (1 - OVER_MIN)
+        part = Part()
         while newest:
             for number, chunk in enumerate(cut_records(newest, len(part.made.events))):
                 if number:
                     await self._commit(part)
-                    part = _Part()
+                    part = Part()
                 if chunk:
                     await self._fold(part, chunk)
             if number:
                 break  # far behind: who hosts the role gets a word in between
             if len(newest) < self._batch_size:
                 left_s = deadline - self._clock.monotonic()
-                if left_s <= 0:
+                if left_s <= 0 or (left_s <= enough_s and part.is_over):
                     break
                 await self._clock.sleep(min(GATHER_S, left_s))
             newest = await subscription.next_batch(self._batch_size, 0)
         began = self._clock.monotonic()
         await self._commit(part)
         spent_s = self._clock.monotonic() - began
-        self._gather_s = min(max(self._window_s, spent_s / COMMIT_COST_MAX), GATHER_S_MAX)
+        self._gather_s = min(max(GATHER_S_MIN, spent_s / COMMIT_COST_MAX), GATHER_S_MAX)
 
-    async def _fold(self, part: _Part, records: Sequence[Recorded]) -> None:
+    async def _fold(self, part: Part, records: Sequence[Recorded]) -> None:
         """Add records to what the next commit writes."""
         done = part.last.position if part.last is not None else 0
         due = [recorded for recorded in once(records, done) if self._is_due(recorded)]
@@ -247,7 +240,7 @@ class Projector:
         part.records += len(due)
         part.last = records[-1]
 
-    async def _commit(self, part: _Part) -> None:
+    async def _commit(self, part: Part) -> None:
         made, last = part.made, part.last
         assert last is not None
         now_ms = self._clock.now_ms()
@@ -283,8 +276,9 @@ class Projector:
         self._keep(part.before, made.states)
         if self._on_kept is not None:
             self._on_kept(part.before, made.states)
-        if self._hints is not None and any(state.terminal for state in made.states.values()):
-            await self._hints.send(ENDED, b"")
+        ended = [key for key, state in made.states.items() if state.terminal]
+        if self._hints is not None and ended:
+            await self._hints.send(ENDED, encode(Ended(executions=ended)))
         self._failures = 0
         self._lag_ms = lag_ms
         self._counts["records"] += part.records

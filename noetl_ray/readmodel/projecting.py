@@ -124,6 +124,21 @@ class Projected:
         return fold_frames(self.frames)
 
 
+@dataclass(slots=True)
+class Part:
+    """What the next commit writes; ``before`` has states as they were committed last."""
+
+    made: Projected = field(default_factory=Projected)
+    before: dict[ExecutionKey, ExecutionState | None] = field(default_factory=dict)
+    records: int = 0
+    last: Recorded | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything it speaks of has ended, so that somebody may wait for it."""
+        return all(state.terminal for state in self.made.states.values())
+
+
 def project_records(
     records: Sequence[Recorded],
     states: Mapping[ExecutionKey, ExecutionState | None],

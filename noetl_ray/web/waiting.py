@@ -1,9 +1,9 @@
 """Long polls: one poller for everyone who waits for an execution to end.
 
 Reads the read model only: few ids one by one, many in one question, those known to have ended never
-again. A nudge makes it look at once; while nudges come it looks less often by itself, because one
-may be lost. It never answers before the projection shows the end, so whoever waited may read the
-result at once.
+again. A nudge makes it look at once, at those it names; while nudges come it looks less often at
+everyone by itself, because one may be lost. It never answers before the projection shows the end,
+so whoever waited may read the result at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from noetl_ray.readmodel.port import LIMIT_MAX
 from noetl_ray.wal.signal import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from noetl_ray.clock import Clock
     from noetl_ray.readmodel.port import Queries
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from noetl_ray.scope import Scope
 
 POLL_S = 0.02
-POLL_NUDGED_S = 0.25
+POLL_NUDGED_S = 0.5
 """How long it waits for a nudge where nudges come."""
 NUDGES_COUNT_S = 5.0
 """How long after the last nudge it still counts on the next."""
 POLL_COST_MAX = 0.25
-"""The share of time the poller may spend reading; a slow read model is asked less often."""
+"""The share of time for looking at everyone; a slow read model is asked less often."""
 SINGLE_READS_MAX = 8
 WAIT_S_MAX = 300.0
 
@@ -50,14 +50,20 @@ class Waiters:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._signal = Signal()
+        self._named: set[_Key] = set()
+        """Worth a look by themselves."""
         self._nudged = False
         self._nudged_at = float("-inf")
 
-    def nudge(self) -> None:
-        """Some executions have ended, whoever waits for them: look now."""
-        self._nudged = True
+    def nudge(self, ended: Collection[_Key] | None = None) -> None:
+        """These executions have ended: look now. Without names, at everyone's."""
         self._nudged_at = self._clock.monotonic()
-        self._signal.notify()
+        if ended is None:
+            self._nudged = True
+        else:
+            self._named |= self._waiting.keys() & ended
+        if self._nudged or self._named:
+            self._signal.notify()
 
     @property
     def count(self) -> int:
@@ -82,10 +88,12 @@ class Waiters:
                 future: asyncio.Future[ExecutionRow] = loop.create_future()
                 futures[execution_id] = future
                 self._waiting.setdefault((scope, execution_id), set()).add(future)
+                self._named.add((scope, execution_id))
         if not futures:
             return {}
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._poll())
+        self._signal.notify()
         try:
             await asyncio.wait(futures.values(), timeout=max(0.0, min(timeout_s, WAIT_S_MAX)))
         finally:
@@ -108,30 +116,35 @@ class Waiters:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _poll(self) -> None:
+        """Look at who is named at once, at everyone when that is due; sleep in between."""
+        due = may = self._clock.monotonic()
         while self._waiting:
-            self._nudged = False
-            began = self._clock.monotonic()
-            by_scope: dict[Scope, list[int]] = {}
-            for (scope, execution_id), futures in self._waiting.items():
-                # Who waits for many stays until the last has ended; the others are known by then.
-                if not all(future.done() for future in futures):
-                    by_scope.setdefault(scope, []).append(execution_id)
-            for scope, execution_ids in by_scope.items():
-                try:
-                    await self._look(scope, execution_ids)
-                except NoetlError as error:
-                    # Who waits keeps waiting: the read model comes back or time runs out.
-                    _log.warning("cannot look for ended executions: %s", error)
-            await self._rest(self._clock.monotonic() - began)
+            now = self._clock.monotonic()
+            everyone = now >= (may if self._nudged else due)
+            if not everyone and not self._named:
+                await self._signal.wait((may if self._nudged else due) - now)
+                continue
+            named, self._named = self._named, set()
+            await self._look_at(self._waiting.keys() if everyone else named)
+            if everyone:
+                self._nudged = False
+                done = self._clock.monotonic()
+                counts = done - self._nudged_at < NUDGES_COUNT_S
+                may = done + (done - now) / POLL_COST_MAX
+                due = max(may, done + (POLL_NUDGED_S if counts else POLL_S))
 
-    async def _rest(self, spent_s: float) -> None:
-        """Rest for what the look has cost, then until the next is due or a nudge comes."""
-        rest_s = spent_s / POLL_COST_MAX
-        await self._clock.sleep(rest_s)
-        counts = self._clock.monotonic() - self._nudged_at < NUDGES_COUNT_S
-        wait_s = (POLL_NUDGED_S if counts else POLL_S) - rest_s
-        if wait_s > 0 and not self._nudged:
-            await self._signal.wait(wait_s)
+    async def _look_at(self, keys: Iterable[_Key]) -> None:
+        by_scope: dict[Scope, list[int]] = {}
+        for key in keys:
+            # Who waits for many stays until the last has ended; the others are known by then.
+            if not all(future.done() for future in self._waiting.get(key, ())):
+                by_scope.setdefault(key[0], []).append(key[1])
+        for scope, execution_ids in by_scope.items():
+            try:
+                await self._look(scope, execution_ids)
+            except NoetlError as error:
+                # Who waits keeps waiting: the read model comes back or time runs out.
+                _log.warning("cannot look for ended executions: %s", error)
 
     async def _look(self, scope: Scope, execution_ids: list[int]) -> None:
         """One pass: a few one by one, many at once."""

@@ -146,3 +146,36 @@ async def test_what_has_ended_is_not_read_again():
     await put(model, 2, *(execution(2, "COMPLETED", execution_id=n) for n in range(100, 111)))
     assert len(await waiting) == 110
     await waiters.close()
+
+
+@pytest.mark.asyncio
+async def test_a_nudge_that_names_executions_makes_it_look_at_those_only():
+    model = Counted()
+    waiters = Waiters(model, SystemClock())
+    waiters.nudge()
+    waiting = asyncio.create_task(waiters.wait(HOME, range(1, 101), 5.0))
+    await asyncio.sleep(0.1)
+    looks = model.lists
+    await put(model, 1, *(execution(1, "COMPLETED", execution_id=n) for n in (3, 4)))
+    waiters.nudge({(HOME, 3), (HOME, 4), (HOME, 999), (Scope(tenant_id="other"), 5)})
+    await asyncio.sleep(0.1)
+    assert (model.lists, model.singles) == (looks, 2)
+    await put(model, 2, *(execution(2, "COMPLETED", execution_id=n) for n in range(1, 101)))
+    waiters.nudge({(HOME, n) for n in range(1, 101)})
+    assert len(await waiting) == 100
+    assert model.asked == 100 * looks + 98
+    await waiters.close()
+
+
+@pytest.mark.asyncio
+async def test_who_comes_is_answered_at_once_whenever_the_next_look_is_due():
+    model = Counted()
+    await put(model, 1, execution(1, "COMPLETED", execution_id=7))
+    waiters = Waiters(model, SystemClock())
+    waiters.nudge()
+    other = asyncio.create_task(waiters.wait(HOME, [8], 5.0))
+    await asyncio.sleep(0.05)
+    async with asyncio.timeout(0.4):
+        assert (await waiters.wait(HOME, [7], 5.0))[7].status == "COMPLETED"
+    other.cancel()
+    await waiters.close()
