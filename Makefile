@@ -13,6 +13,8 @@ STAMP := $(VENV)/.noetl-ray-installed
 
 SEEDS ?= 2000
 FROM ?= 0
+MINUTES ?= 5
+SEED ?= 0
 
 # Folders that a checkout may lack are left out instead of failing.
 FAST_TESTS = $(wildcard tests/unit tests/simulation tests/golden) $(wildcard tests/test_*.py)
@@ -57,6 +59,10 @@ bench: $(STAMP) ## run every benchmark; each prints one JSON line
 .PHONY: simulate
 simulate: $(STAMP) ## the whole runtime with seeded faults on all cores: make simulate SEEDS=100000 [FROM=0]
 	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) --from $(FROM)
+
+.PHONY: chaos
+chaos: $(STAMP) ## kill, stop and fill a real set at random while it works, then judge: make chaos MINUTES=10 [SEED=1]
+	@$(BIN)/python -m tests.chaos.long --minutes $(MINUTES) --seed $(SEED)
 
 # The stamp makes a second call instant. uv is used when it is there and works; pip otherwise.
 $(STAMP): requirements.lock pyproject.toml

@@ -33,6 +33,7 @@ def router(state: FixtureState) -> APIRouter:
         if await request.is_disconnected():
             return JSONResponse({"detail": "the caller has left"}, status_code=499)
         state.effects[key] += 1
+        state.effects_order.append(key)
         return JSONResponse({"key": key, "count": state.effects[key]})
 
     @routes.get("")
@@ -48,10 +49,15 @@ def router(state: FixtureState) -> APIRouter:
             }
         )
 
+    @routes.get("/order")
+    async def order() -> JSONResponse:
+        return JSONResponse({"order": state.effects_order})
+
     @routes.post("/reset")
     async def reset() -> JSONResponse:
         state.effects.clear()
         state.effects_begun.clear()
+        state.effects_order.clear()
         return JSONResponse({"status": "reset"})
 
     return routes

@@ -91,6 +91,8 @@ class FixtureState:
     effects: Counter[str] = field(default_factory=Counter)
     effects_begun: Counter[str] = field(default_factory=Counter)
     """Effects that were asked for, those whose caller left before they happened included."""
+    effects_order: list[str] = field(default_factory=list)
+    """Keys in the order their effects happened, one entry for each time."""
     tokens: set[str] = field(default_factory=set)
     """Access tokens that are still good."""
     tokens_issued: int = 0

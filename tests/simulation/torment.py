@@ -49,6 +49,7 @@ async def torment(
             back(world, name)
         elif chance < 0.8:
             await _pause(world, name, rng)
+        # A worker taken for dead that lives may call until its lease ends: see guarantees.
         elif chance < 0.9 and not name.startswith("worker/"):
             world.trouble.append(world.loop.spawn("", _zombie(world, name, rng)))
         elif chance < 0.95:

@@ -1,0 +1,278 @@
+"""A running set under fire: the work it is given, what can be done to it, and the verdict after.
+
+The log and the payload store lie on small file systems of their own where this process may mount
+some, so that a full disk is a full disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from actors import state_file
+from actors.local import LocalSet, down, up
+from actors.processes import is_alive
+from actors.ray_head import client_environment, forget, processes
+from noetl_ray.cli.demo import fixture_api
+from noetl_ray.config.settings import RaySettings, RuntimeSettings, Settings
+from noetl_ray.wal.port import Recorded
+from tests.support.history import Verdict, Work, judge
+from tests.support.journal import records_of
+from tests.support.patient import ask_patiently, ended, until
+from tests.support.ray_agent import RayAgent
+
+BOOK = (Path(__file__).parent / "faults.yaml").read_text()
+HOSTS = ("noetl/hot/0", "noetl/views/0", "noetl/conductor/1", "noetl/worker/1")
+SERVERS = ("nats", "postgres")
+STORES = {"nats": "1800m", "objects": "24m"}
+"""Folders of a set that get a file system of their own, and how large it is. What tasks print may
+take 1 GiB, which the server reserves when it starts."""
+LEASE_MS = 5_000
+ENDED_S = 240.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Fire:
+    """A set, the world outside it, and everything that was asked of it."""
+
+    running: LocalSet
+    ray: RayAgent
+    api_url: str
+    mounted: bool
+    asked: list[Work] = field(default_factory=list)
+
+    # Work
+
+    def submit(self, count: int, *, delay_s: float) -> list[int]:
+        """So many executions; the gateway may be away for a while."""
+        workload = {"api_url": self.api_url, "delay_s": delay_s}
+        ids: list[int] = []
+        for number in range(count):
+            key = f"fire-{len(self.asked)}-{number}-{time.monotonic_ns()}"
+            started = ask_patiently(
+                self.running,
+                lambda client, key=key: client.submit(
+                    playbook=BOOK, workload=workload, idempotency_key=key
+                ),
+                ENDED_S,
+            )
+            ids.append(started.execution_id)
+            self.asked.append(_work(started.execution_id))
+        return ids
+
+    def begun(self, ids: list[int], step: str) -> None:
+        """Wait until a payment of all these executions is under way."""
+        wanted = {_key(each, step) for each in ids}
+        until(lambda: wanted <= self._effects()["begun"].keys(), f"{step} of {ids}", wait_s=120)
+
+    def has_begun(self, ids: list[int], step: str) -> list[int]:
+        """Of which of these executions a payment was under way by now."""
+        begun = self._effects()["begun"]
+        return [each for each in ids if _key(each, step) in begun]
+
+    def verdict(self) -> Verdict:
+        """Wait for everything asked for, then judge all of it."""
+        for work in self.asked:
+            with contextlib.suppress(AssertionError):
+                ended(self.running, work.execution_id, ENDED_S)
+        found: list[Recorded] = []
+        for work in self.asked:
+            found += records_of(self.running, work.execution_id)
+        order = httpx.get(f"{self.api_url}/api/v1/effects/order", timeout=30).json()["order"]
+        ours = {str(work.execution_id) for work in self.asked}
+        return judge(
+            self.asked,
+            [key for key in order if key.split("-")[0] in ours],
+            sorted(found, key=lambda each: each.position),
+        )
+
+    def _effects(self) -> dict[str, Any]:
+        return dict(httpx.get(f"{self.api_url}/api/v1/effects", timeout=30).json())
+
+    # Faults
+
+    def kill_host(self, name: str) -> str:
+        """Kill -9; the incarnation that is no more."""
+        told = self.ray.running(name)
+        os.kill(told["pid"], signal.SIGKILL)
+        return str(told["incarnation"])
+
+    @contextlib.contextmanager
+    def stopped(self, name: str) -> Iterator[None]:
+        """SIGSTOP, and SIGCONT at the end."""
+        pid = self.ray.running(name)["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def kill_server(self, title: str) -> None:
+        """Kill -9 of NATS or Postgres; the caretaker starts it again."""
+        (ref,) = (each for each in self._record().processes if each.title == title)
+        os.kill(ref.pid, signal.SIGKILL)
+        until(lambda: not is_alive(ref), f"the end of {title}")
+
+    def server_is_back(self, title: str) -> None:
+        """Wait for the caretaker."""
+        until(
+            lambda: any(e.title == title and is_alive(e) for e in self._record().processes),
+            f"{title} again",
+            wait_s=60,
+        )
+
+    @contextlib.contextmanager
+    def full(self, store: str) -> Iterator[None]:
+        """Not one byte is left for the log or the payload store."""
+        assert self.mounted
+        ballast = Path(self.running.data_dir) / store / "ballast"
+        with ballast.open("wb", buffering=0) as file:
+            free = os.statvfs(ballast)
+            with contextlib.suppress(OSError):
+                os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - (1 << 20))
+                file.seek(0, os.SEEK_END)
+            for size in (1 << 20, 1 << 12, 1):
+                with contextlib.suppress(OSError):
+                    while file.write(b"x" * size):
+                        pass
+        try:
+            yield
+        finally:
+            ballast.unlink()
+
+    @contextlib.contextmanager
+    def second_node(self, resource: str) -> Iterator[SecondNode]:
+        """Another Ray node on this machine that has a resource nobody else has."""
+        node = SecondNode(self.running, resource)
+        try:
+            yield node
+        finally:
+            node.kill()
+
+    def _record(self) -> state_file.SetRecord:
+        record = state_file.read(Path(self.running.data_dir))
+        assert record is not None
+        return record
+
+
+class SecondNode:
+    """A worker node: its raylet can be killed alone."""
+
+    def __init__(self, running: LocalSet, resource: str) -> None:
+        record = state_file.read(Path(running.data_dir))
+        assert record is not None
+        before = {ref.pid for ref in processes(record.set_id)}
+        # A pipe would stay open for as long as what is started here lives.
+        log = Path(running.data_dir) / "second-node.log"
+        output = log.open("wb")
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "ray.scripts.scripts",
+                "start",
+                f"--address={running.ray_address}",
+                "--node-ip-address=127.0.0.1",
+                "--num-cpus=1",
+                f"--resources={json.dumps({resource: 1})}",
+                "--object-store-memory=80000000",
+            ],
+            env={
+                **os.environ,
+                **client_environment(Path(running.data_dir)),
+                "NOETL_RAY_LOCAL_SET": record.set_id,
+                # On loopback Ray wants to be told that several nodes are meant.
+                "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",
+            },
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            timeout=90,
+        )
+        output.close()
+        assert done.returncode == 0, log.read_text()
+        self._own = [ref for ref in processes(record.set_id) if ref.pid not in before]
+        self.raylets = [ref.pid for ref in self._own if _runs(ref.pid, "raylet/raylet")]
+        assert self.raylets, "no raylet was started"
+
+    def kill(self) -> None:
+        """Kill -9 of the raylet; what it had started dies with it."""
+        for pid in self.raylets:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _runs(pid: int, program: str) -> bool:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+    except OSError:
+        return False
+    return command.endswith(program)
+
+
+def _key(execution_id: int, step: str) -> str:
+    return f"{execution_id}-{step}-1/{step}_task/1"
+
+
+def _work(execution_id: int) -> Work:
+    stages = (("pay_a", "pay_b"), ("pay_c",), ("pay_d",))
+    return Work(
+        execution_id=execution_id,
+        stages=tuple(frozenset(_key(execution_id, step) for step in stage) for stage in stages),
+    )
+
+
+@contextlib.contextmanager
+def fire(folder: Path, *, lease_ms: int = LEASE_MS) -> Iterator[Fire]:
+    """A set with a second conductor and a second worker, until the block ends."""
+    folder.chmod(0o711)
+    settings = Settings(
+        data_dir=str(folder),
+        runtime=RuntimeSettings(conductors=2, workers=2, worker_lease_ms=lease_ms),
+        ray=RaySettings(dashboard=False, num_cpus=2),
+    )
+    with _small_disks(folder) as mounted, fixture_api() as api_url:
+        try:
+            running = up(settings)
+            agent = RayAgent(running)
+            try:
+                yield Fire(running=running, ray=agent, api_url=api_url, mounted=mounted)
+            finally:
+                agent.close()
+        finally:
+            down(folder)
+            forget(folder)
+
+
+@contextlib.contextmanager
+def _small_disks(folder: Path) -> Iterator[bool]:
+    made: list[Path] = []
+    try:
+        for name, size in STORES.items():
+            place = folder / name
+            place.mkdir(mode=0o700)
+            done = subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", str(place)],
+                check=False,
+                capture_output=True,
+            )
+            if done.returncode:
+                break
+            made.append(place)
+        yield len(made) == len(STORES)
+    finally:
+        for place in made:
+            subprocess.run(["umount", "-l", str(place)], check=False)
