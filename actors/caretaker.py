@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from actors import ray_head, state_file
-from actors.processes import exclusive, identify
+from actors.processes import end, exclusive, identify
 from noetl_ray.config.environ import environ
 from noetl_ray.embedded.nats import start_nats
 from noetl_ray.embedded.postgres import start_postgres
@@ -39,6 +39,11 @@ AGAIN_S = 10.0
 MENDING = "mending"
 """Said in the lock file, so that whoever wants the lock knows that it is worth waiting."""
 LOG_NAME = "caretaker.log"
+END_S = 5.0
+NEWS_BYTES_MAX = 64 << 10
+NO_ROOM = b"no space left on device"
+ROOM_BYTES = 16 << 20
+"""Free space from which on a server that still complains of none is stuck."""
 
 
 class Caretaker:
@@ -47,6 +52,8 @@ class Caretaker:
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._sent: float | None = None
+        self._log_read = 0
+        self._had_room = False
         self.sent = 0
         """How often someone was sent to mend."""
 
@@ -56,6 +63,8 @@ class Caretaker:
         gone = missing(record) if record is not None else ()
         if not gone:
             self._sent = None
+            if record is not None:
+                self._end_stuck(record)
             return False
         now = time.monotonic()
         if self._sent is not None and now - self._sent < AGAIN_S:
@@ -65,6 +74,34 @@ class Caretaker:
         logger.warning("%s of this set is gone; starting it again", " and ".join(gone))
         send(self._data_dir)
         return True
+
+    def _end_stuck(self, record: SetRecord) -> None:
+        """End a NATS that refuses every write though its disk has room again.
+
+        After one failed write it remembers the error until it is started anew; the next look finds
+        it gone.
+        """
+        servers = [ref for ref in record.processes if ref.title == "nats"]
+        folder = Path(record.data_dir) / "nats"
+        if not servers or not folder.is_dir():
+            return
+        space = os.statvfs(folder)
+        room, had_room = space.f_bavail * space.f_frsize >= ROOM_BYTES, self._had_room
+        news = self._news(folder / "nats.log")
+        self._had_room = room
+        if room and had_room and NO_ROOM in news:
+            logger.warning("NATS finds no room on a disk that has some again; ending it")
+            end(servers, grace_s=END_S)
+
+    def _news(self, log: Path) -> bytes:
+        """What a log has grown by since the last look, at most its tail."""
+        if not log.exists():
+            return b""
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            before, self._log_read = self._log_read or size, size
+            file.seek(max(before, size - NEWS_BYTES_MAX))
+            return file.read()
 
     async def run(self) -> None:
         """Repeat the turn for ever."""

@@ -38,6 +38,7 @@ SERVERS = ("nats", "postgres")
 STORES = {"nats": "1800m", "objects": "24m"}
 """Folders of a set that get a file system of their own, and how large it is. What tasks print may
 take 1 GiB, which the server reserves when it starts."""
+LEFT_BYTES = 48 << 20
 LEASE_MS = 5_000
 ENDED_S = 240.0
 
@@ -139,10 +140,6 @@ class Fire:
         assert self.mounted
         ballast = Path(self.running.data_dir) / store / "ballast"
         with ballast.open("wb", buffering=0) as file:
-            free = os.statvfs(ballast)
-            with contextlib.suppress(OSError):
-                os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - (1 << 20))
-                file.seek(0, os.SEEK_END)
             for size in (1 << 20, 1 << 12, 1):
                 with contextlib.suppress(OSError):
                     while file.write(b"x" * size):
@@ -247,6 +244,8 @@ def fire(folder: Path, *, lease_ms: int = LEASE_MS) -> Iterator[Fire]:
     with _small_disks(folder) as mounted, fixture_api() as api_url:
         try:
             running = up(settings)
+            if mounted:
+                _leave_little(folder / "nats")
             agent = RayAgent(running)
             try:
                 yield Fire(running=running, ray=agent, api_url=api_url, mounted=mounted)
@@ -255,6 +254,13 @@ def fire(folder: Path, *, lease_ms: int = LEASE_MS) -> Iterator[Fire]:
         finally:
             down(folder)
             forget(folder)
+
+
+def _leave_little(folder: Path) -> None:
+    """Take most of a file system, so that filling the rest is a matter of a moment."""
+    with (folder / "filler").open("wb") as file:
+        space = os.statvfs(folder)
+        os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize - LEFT_BYTES)
 
 
 @contextlib.contextmanager

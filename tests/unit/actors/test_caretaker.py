@@ -55,6 +55,35 @@ def test_one_is_sent_for_each_loss_and_no_second_while_it_works(tmp_path, monkey
     assert watch.sent == 2
 
 
+def test_a_server_that_stays_without_room_on_a_disk_that_has_some_is_ended(tmp_path, monkeypatch):
+    ended = []
+    monkeypatch.setattr(caretaker, "end", lambda refs, grace_s: ended.extend(refs))
+    alive = replace(ME, title="nats")
+    state_file.save(record(tmp_path, alive))
+    log = tmp_path / "nats" / "nats.log"
+    log.parent.mkdir()
+    log.write_bytes(b"[ERR] write 1.blk: no space left on device\n")
+    watch = Caretaker(tmp_path)
+    assert not watch.turn()
+    assert ended == [], "that was before anybody looked"
+    monkeypatch.setattr(caretaker, "ROOM_BYTES", 1 << 60)
+    with log.open("ab") as file:
+        file.write(b"[ERR] write 1.blk: no space left on device\n")
+    watch.turn()
+    monkeypatch.undo()
+    monkeypatch.setattr(caretaker, "end", lambda refs, grace_s: ended.extend(refs))
+    with log.open("ab") as file:
+        file.write(b"[ERR] write 1.blk: no space left on device\n")
+    watch.turn()
+    assert ended == [], "the disk was full a moment ago"
+    with log.open("ab") as file:
+        file.write(b"[ERR] write 1.blk: no space left on device\n")
+    watch.turn()
+    assert ended == [alive]
+    watch.turn()
+    assert ended == [alive], "it says nothing more"
+
+
 @pytest.fixture
 def killed_nats(tmp_path):
     """A set whose NATS was killed, and the promise that nothing of it stays."""
