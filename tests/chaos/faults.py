@@ -7,11 +7,9 @@ some, so that a full disk is a full disk.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,7 +21,7 @@ import httpx
 from actors import state_file
 from actors.local import LocalSet, down, up
 from actors.processes import is_alive
-from actors.ray_head import client_environment, forget, processes
+from actors.ray_head import forget
 from noetl_ray.cli.demo import fixture_api
 from noetl_ray.config.settings import RaySettings, RuntimeSettings, Settings
 from noetl_ray.wal.port import Recorded
@@ -149,75 +147,10 @@ class Fire:
         finally:
             ballast.unlink()
 
-    @contextlib.contextmanager
-    def second_node(self, resource: str) -> Iterator[SecondNode]:
-        """Another Ray node on this machine that has a resource nobody else has."""
-        node = SecondNode(self.running, resource)
-        try:
-            yield node
-        finally:
-            node.kill()
-
     def _record(self) -> state_file.SetRecord:
         record = state_file.read(Path(self.running.data_dir))
         assert record is not None
         return record
-
-
-class SecondNode:
-    """A worker node: its raylet can be killed alone."""
-
-    def __init__(self, running: LocalSet, resource: str) -> None:
-        record = state_file.read(Path(running.data_dir))
-        assert record is not None
-        before = {ref.pid for ref in processes(record.set_id)}
-        # A pipe would stay open for as long as what is started here lives.
-        log = Path(running.data_dir) / "second-node.log"
-        output = log.open("wb")
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "ray.scripts.scripts",
-                "start",
-                f"--address={running.ray_address}",
-                "--node-ip-address=127.0.0.1",
-                "--num-cpus=1",
-                f"--resources={json.dumps({resource: 1})}",
-                "--object-store-memory=80000000",
-            ],
-            env={
-                **os.environ,
-                **client_environment(Path(running.data_dir)),
-                "NOETL_RAY_LOCAL_SET": record.set_id,
-                # On loopback Ray wants to be told that several nodes are meant.
-                "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",
-            },
-            check=False,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            timeout=90,
-        )
-        output.close()
-        assert done.returncode == 0, log.read_text()
-        self._own = [ref for ref in processes(record.set_id) if ref.pid not in before]
-        self.raylets = [ref.pid for ref in self._own if _runs(ref.pid, "raylet/raylet")]
-        assert self.raylets, "no raylet was started"
-
-    def kill(self) -> None:
-        """Kill -9 of the raylet; what it had started dies with it."""
-        for pid in self.raylets:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def _runs(pid: int, program: str) -> bool:
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
-    except OSError:
-        return False
-    return command.endswith(program)
 
 
 def _key(execution_id: int, step: str) -> str:

@@ -12,30 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.chaos.faults import LEASE_MS, SERVERS, Fire, fire
-from tests.support.patient import ask_patiently, ended, until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 FULL_S = 4.0
-FAR = """
-apiVersion: noetl.io/v2
-kind: Playbook
-metadata: {name: far, path: tests/far}
-workflow:
-  - step: far
-    tool:
-      kind: python
-      code: |
-        import time
-        print("far away")
-        time.sleep(6)
-        result = {"n": 1}
-      spec:
-        resources: {num_cpus: 0.5, far: 0.5}
-        policy:
-          rules:
-            - {when: "{{ output.status == 'error' }}", then: {do: retry, attempts: 5, delay: 1}}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -77,18 +57,3 @@ def test_a_full_disk_stops_the_work_and_loses_nothing(under_fire, store):
         time.sleep(FULL_S)
         assert under_fire.has_begun(ids, "pay_d") == []
     check(under_fire)
-
-
-def test_a_killed_raylet_of_another_node_fails_its_task_and_the_next_try_succeeds(under_fire):
-    with under_fire.second_node("far") as node:
-        started = ask_patiently(under_fire.running, lambda client: client.submit(playbook=FAR))
-        until(
-            lambda: ask_patiently(
-                under_fire.running, lambda client: client.logs(started.execution_id)
-            ),
-            "the task to begin",
-            wait_s=60,
-        )
-        node.kill()
-        with under_fire.second_node("far"):
-            assert ended(under_fire.running, started.execution_id, 120).status == "COMPLETED"
