@@ -97,6 +97,8 @@ class RayPlasma:
         self._times = (lease_s, grace_s)
         self._handle: Any = None
         self._left_alone_until = 0.0
+        self._lent: dict[str, tuple[Any, float]] = {}
+        """What was borrowed, for as long as the loan counts in the cache's books."""
 
     async def offer(self, name: str, path: str, size_bytes: int) -> bool:
         """Tell the node's cache of a file; it is made when it is not there."""
@@ -113,9 +115,13 @@ class RayPlasma:
 
     async def borrow(self, name: str, size_bytes: int) -> memoryview | None:
         """The shared bytes, or None for every reason they cannot be had now."""
+        self._lent = {key: loan for key, loan in self._lent.items() if loan[1] > time.monotonic()}
+        if name in self._lent:
+            return memoryview(self._lent[name][0])
         handle = await self._cache(make=False)
         if handle is None:
             return None
+        asked_at = time.monotonic()
         try:
             async with asyncio.timeout(BORROW_S):
                 refs = await handle.lend.remote(name)
@@ -125,6 +131,7 @@ class RayPlasma:
             return None
         if array is None or array.nbytes != size_bytes:
             return None
+        self._lent[name] = array, asked_at + self._times[0]
         return memoryview(array)
 
     async def stats(self) -> dict[str, int]:

@@ -28,6 +28,7 @@ from bench.pft.drive import Drive, Ran, world_dsn
 from bench.pft.plot import plot
 from bench.pft.world import look, make_tables
 from noetl_ray.cli.demo import fixture_api
+from noetl_ray.client import Client
 from noetl_ray.config.environ import environ
 from noetl_ray.config.settings import RaySettings, RuntimeSettings, Settings
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from actors.local import LocalSet
 
 ANSWER_S = 3_600.0
+TOLD_S = 6.0
 FULL_PATIENTS = 10_000
 ABANDONED_MIN = 20
 EXPECTATION = {
@@ -116,6 +118,14 @@ class Bench:
             "metrics": ran.metrics,
         }
 
+    async def tiers(self) -> dict[str, Any]:
+        """What the result tiers of the set did meanwhile, once every host has told it."""
+        await asyncio.sleep(TOLD_S)
+        running = self._running
+        async with Client(running.gateway_url, token=running.token or None) as client:
+            page = await client.tiers()
+        return {"totals": page["totals"], "served_by": page["served_by"]}
+
     async def _bare(self, script: Child, process: str) -> dict[str, float]:
         await make_tables(world_dsn(self._running))
         asked = asdict(self.size(process))
@@ -163,6 +173,7 @@ async def _measure(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
         for process in ("row", "frame"):
             if args.process in ("both", process):
                 result[process] = await bench.compare(process)
+    result["tiers"] = await bench.tiers()
     return result
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noetl_ray import __version__
+from noetl_ray.cli.args_upkeep import upkeep_verbs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +52,7 @@ def build() -> argparse.ArgumentParser:
     _run_verbs(verbs)
     _catalog_verbs(verbs)
     _inspect_verbs(verbs)
-    _upkeep_verbs(verbs)
+    upkeep_verbs(partial(_verb, verbs), _execution_id)
     _lake_verbs(verbs)
     _credential_verbs(verbs)
     return parser
@@ -277,21 +279,6 @@ def _inspect_verbs(verbs: _Verbs) -> None:
     objects.add_argument("object_id", nargs="?", metavar="ID", help="this one, with its history")
     objects.add_argument("--status", metavar="STATUS", help="only with this status")
     objects.add_argument("--limit", type=_count, default=100, metavar="N", help="default 100")
-
-
-def _upkeep_verbs(verbs: _Verbs) -> None:
-    gc = _verb(verbs, "gc", "stored objects that nobody needs any more", "noetl-ray gc --delete")
-    gc.add_argument("--delete", action="store_true", help="delete them")
-    repair = _verb(
-        verbs,
-        "repair",
-        "compare stored objects with the log and rebuild missing or altered ones",
-        "noetl-ray repair 123 --dry-run",
-    )
-    repair.add_argument(
-        "id", nargs="?", type=_execution_id, metavar="ID", help="only of this execution"
-    )
-    repair.add_argument("--dry-run", action="store_true", help="only say what would be done")
 
 
 def _lake_verbs(verbs: _Verbs) -> None:

@@ -47,6 +47,7 @@ VERBS = {
     "shards": "shards:shards",
     "gc": "upkeep:gc",
     "repair": "upkeep:repair",
+    "trace": "upkeep:trace",
     "replay": "replay:replay",
     "doctor": "doctor:doctor",
     "demo": "demo:run_demo",

@@ -1,4 +1,4 @@
-"""``gc`` and ``repair``: garbage in the object store, and objects that are not what they were."""
+"""``gc``, ``repair`` and ``trace``: what stored results are needed, sound, and made from."""
 
 from __future__ import annotations
 
@@ -67,3 +67,28 @@ def repair(context: Context) -> int:
             context.out.print(Text(line), soft_wrap=True)
     bad = ("lost", "unwritten", *(("rebuilt",) if args.dry_run else ()))
     return FAILED if any(counts.get(name) for name in bad) else COMPLETED
+
+
+def trace(context: Context) -> int:
+    """The chain of results, the step's own first."""
+    found = ask(context, lambda client: client.trace(context.args.id, context.args.step))
+    if context.json:
+        context.emit(found)
+        return COMPLETED
+    table = Table(box=None, pad_edge=False)
+    for title in ("step", "visit", "status", "made from", "where it lies"):
+        table.add_column(title)
+    for link in found["links"]:
+        reference = link["result_ref"] or {}
+        sources = ", ".join(each["step"] for each in link["made_from"])
+        table.add_row(
+            Text(link["step_name"]),
+            str(link["visit"]),
+            Text(link["status"]),
+            Text(sources or "-"),
+            Text(reference.get("uri", "in the event")),
+        )
+    context.out.print(table)
+    if found["cut"]:
+        context.say("the chain is longer; this is its newest part")
+    return COMPLETED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from noetl_ray.client.transport import Transport
@@ -15,6 +16,23 @@ class UpkeepCalls:
     """What can be asked about stored objects."""
 
     _transport: Transport
+
+    async def tiers(self) -> dict[str, Any]:
+        """What the result tiers of all hosts did: totals, shares, and each process."""
+        found: dict[str, Any] = await self._transport.call("GET", "/api/internal/tiers")
+        return found
+
+    async def trace(self, execution_id: int, step: str) -> dict[str, Any]:
+        """A step's newest result, linked back to all it was made from."""
+        path = f"/api/executions/{execution_id}/trace/{quote(step, safe='')}"
+        found: dict[str, Any] = await self._transport.call("GET", path)
+        return found
+
+    async def result_index(self, execution_id: int, **wanted: Any) -> dict[str, Any]:
+        """Results of an execution: ``step``, ``task``, ``iteration``, ``status`` choose."""
+        path = f"/api/executions/{execution_id}/result-index"
+        found: dict[str, Any] = await self._transport.call("GET", path, params=wanted)
+        return found
 
     async def collect_garbage(self, *, dry_run: bool = True) -> dict[str, Any]:
         """Look for objects nobody needs, and delete them unless it is a dry run."""

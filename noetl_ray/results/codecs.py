@@ -7,8 +7,8 @@ Nothing is ever pickled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -47,11 +47,13 @@ class TableShape:
     rows: list[dict[str, Any]]
     schema: pa.Schema
     envelope: bytes | None
+    cells: list[list[Any]] = field(repr=False)
+    """The same by column, in the schema's order."""
 
     @property
     def schema_digest(self) -> str:
         """SHA-256 over column names and types, independent of Arrow's own schema bytes."""
-        return digest([[field.name, str(field.type)] for field in self.schema])
+        return digest([[column.name, str(column.type)] for column in self.schema])
 
 
 def table_shape(value: Any) -> TableShape | None:
@@ -73,18 +75,21 @@ def table_shape(value: Any) -> TableShape | None:
     if not isinstance(rows, list) or not rows:
         return None
     first = rows[0]
-    if type(first) is not dict or not first:
+    if type(first) is not dict or not first or set(map(type, rows)) != {dict}:
         return None
     columns = first.keys()
-    if not all(type(row) is dict and row.keys() == columns for row in rows):
+    # Row by row, but in C: rows are many and tables are what is large.
+    if not all(map(columns.__eq__, map(dict.keys, rows))):
         return None
-    fields = []
+    fields, cells = [], []
     for column in columns:
-        arrow_type = _column_type(rows, column)
+        found = list(map(itemgetter(column), rows))
+        arrow_type = _column_type(found)
         if arrow_type is None:
             return None
         fields.append(pa.field(column, arrow_type))
-    return TableShape(rows=rows, schema=pa.schema(fields), envelope=envelope)
+        cells.append(found)
+    return TableShape(rows=rows, schema=pa.schema(fields), envelope=envelope, cells=cells)
 
 
 def encode_feather(shape: TableShape) -> bytes:
@@ -94,12 +99,12 @@ def encode_feather(shape: TableShape) -> bytes:
         schema = schema.with_metadata({ENVELOPE_KEY: shape.envelope})
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=None, use_threads=False)
-    rows = iter(shape.rows)
     with pa.ipc.new_file(sink, schema, options=options) as writer:
         # Batches bound the memory used beside the rows, and keep text offsets within 32 bits.
-        while chunk := list(islice(rows, BATCH_ROWS)):
+        for at in range(0, len(shape.rows), BATCH_ROWS):
             arrays = [
-                pa.array([row[field.name] for row in chunk], type=field.type) for field in schema
+                pa.array(cells[at : at + BATCH_ROWS], type=column.type)
+                for column, cells in zip(schema, shape.cells, strict=True)
             ]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
     return bytes(sink.getvalue())
@@ -173,8 +178,8 @@ def table_of(value: Any) -> pa.Table:
         raise UsageError(msg) from None
 
 
-def _column_type(rows: list[dict[str, Any]], column: str) -> pa.DataType | None:
-    kinds = {type(row[column]) for row in rows}
+def _column_type(cells: list[Any]) -> pa.DataType | None:
+    kinds = set(map(type, cells))
     kinds.discard(type(None))
     if not kinds:
         return pa.null()
@@ -182,8 +187,8 @@ def _column_type(rows: list[dict[str, Any]], column: str) -> pa.DataType | None:
         return None
     kind = kinds.pop()
     if kind is int:
-        cells = [row[column] for row in rows if row[column] is not None]
-        if min(cells) < _INT64_MIN or max(cells) > _INT64_MAX:
+        numbers = [cell for cell in cells if cell is not None]
+        if min(numbers) < _INT64_MIN or max(numbers) > _INT64_MAX:
             return None
     return _ARROW_TYPES.get(kind)
 

@@ -68,13 +68,15 @@ def storage_options(outputs: Iterable[Mapping[str, Any]]) -> StorageOptions:
     if not chosen:
         return NO_OPTIONS
     budget = chosen.get("inline_max_bytes")
+    inner = chosen.get("store")
+    store = inner if isinstance(inner, Mapping) else {}
     given = chosen.get("output_select", chosen.get("select"))
     return StorageOptions(
         inline_max_bytes=budget if type(budget) is int and budget >= 0 else None,
         select=tuple(filter(None, map(_selection, given))) if isinstance(given, list) else (),
         preview_max_bytes=_preview_bytes(chosen.get("preview_max_bytes", chosen.get("preview"))),
-        scope=_SCOPES.get(str(chosen.get("scope")), "execution"),
-        ttl_ms=_milliseconds(chosen.get("ttl")),
+        scope=_SCOPES.get(str(chosen.get("scope", store.get("scope"))), "execution"),
+        ttl_ms=_milliseconds(chosen.get("ttl", store.get("ttl"))),
     )
 
 

@@ -15,12 +15,15 @@ from noetl_ray.results.codecs import (
     EXTENSIONS,
     MEDIA_FEATHER,
     MEDIA_JSON,
+    TableShape,
     encode_feather,
     table_shape,
 )
 from noetl_ray.results.extracted import EXTRACTED_MAX_BYTES, extract
 
 CONTEXT_MAX_BYTES = 102_400
+_GUESS_OFF_BY = 4
+"""What is guessed to be so many times over a limit is over it for certain."""
 
 Tier = Literal["inline", "feather", "json"]
 
@@ -58,6 +61,11 @@ def decide_tier(
         extracted_max_bytes: The budget of the extracted block.
         force_tier: Write an object whatever the size (secrets, P28).
     """
+    # A table far over the budget is not written as JSON first only to see that it is.
+    surely = is_larger_than(value, _GUESS_OFF_BY * max(context_max_bytes, extracted_max_bytes))
+    shape = table_shape(value) if surely or force_tier else None
+    if shape is not None and surely:
+        return _feather(value, shape, extracted_max_bytes, None)
     data = canonical_json(value)
     extracted, truncated = extract(value, extracted_max_bytes, size_bytes=len(data))
     if len(data) <= context_max_bytes and not force_tier:
@@ -74,22 +82,44 @@ def decide_tier(
             extracted=extracted,
             truncated=truncated,
         )
-    tier: Tier = "json"
-    media_type = MEDIA_JSON
-    shape = table_shape(value)
+    if shape is None and not surely:
+        shape = table_shape(value)
     if shape is not None:
-        data = encode_feather(shape)
-        tier, media_type = "feather", MEDIA_FEATHER
+        return _feather(value, shape, extracted_max_bytes, len(data))
     return TierDecision(
-        tier=tier,
+        tier="json",
         body=None,
         data=data,
-        media_type=media_type,
-        ext=EXTENSIONS[media_type],
+        media_type=MEDIA_JSON,
+        ext=EXTENSIONS[MEDIA_JSON],
         sha256=sha256_hex(data),
         size_bytes=len(data),
-        rows=None if shape is None else len(shape.rows),
-        schema_digest=None if shape is None else shape.schema_digest,
+        rows=None,
+        schema_digest=None,
+        extracted=extracted,
+        truncated=truncated,
+    )
+
+
+def _feather(
+    value: Any, shape: TableShape, extracted_max_bytes: int, json_bytes: int | None
+) -> TierDecision:
+    data = encode_feather(shape)
+    # It is larger than the block either way; its exact size matters only where nothing of it fits.
+    size = extracted_max_bytes + 1 if json_bytes is None else json_bytes
+    extracted, truncated = extract(value, extracted_max_bytes, size_bytes=size)
+    if extracted is None and json_bytes is None:
+        extracted, truncated = extract(value, extracted_max_bytes)
+    return TierDecision(
+        tier="feather",
+        body=None,
+        data=data,
+        media_type=MEDIA_FEATHER,
+        ext=EXTENSIONS[MEDIA_FEATHER],
+        sha256=sha256_hex(data),
+        size_bytes=len(data),
+        rows=len(shape.rows),
+        schema_digest=shape.schema_digest,
         extracted=extracted,
         truncated=truncated,
     )

@@ -40,6 +40,7 @@ CALLS = [
     ["replay", "1"],
     ["gc", "--delete"],
     ["repair", "1", "--dry-run"],
+    ["trace", "1", "report"],
     ["replay", "1", "--as-of-position", "7"],
     ["lake", "build", "--no-compact"],
     ["lake", "query", "slowest_steps", "--spark"],

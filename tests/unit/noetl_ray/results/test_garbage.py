@@ -135,6 +135,7 @@ def test_gc_4_the_verdict_on_payloads(age_days, changes, outcome):
         ({"scope": "workflow"}, None),
         ({"scope": "nonsense", "ttl": "soon"}, None),
         ({"ttl": 90}, Keep(expires_ms=91_000)),
+        ({"store": {"kind": "auto", "ttl": "90s"}}, Keep(expires_ms=91_000)),
         ({"ttl": "1.5h"}, Keep(expires_ms=5_401_000)),
         ({"scope": "permanent"}, Keep(scope="permanent")),
         ({"scope": "step", "ttl": "7d"}, Keep(scope="step", expires_ms=7 * DAY_MS + 1_000)),
