@@ -87,8 +87,11 @@ class Caller:
         return self.deps.settings.runtime.project_id
 
 
-def caller_of(request: Request) -> Caller:
-    """Read the scope from the headers; the settings' own where there are none."""
+async def caller_of(request: Request) -> Caller:
+    """Read the scope from the headers; the settings' own where there are none.
+
+    Async although it awaits nothing: a plain function would take a thread for every request.
+    """
     deps: GatewayDeps = request.app.state.deps
     runtime = deps.settings.runtime
     scope = Scope(

@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import Request
 
 from noetl_ray.config.settings import RuntimeSettings, Settings
 from noetl_ray.errors import ConflictError
@@ -16,7 +15,6 @@ from noetl_ray.readmodel.memory import MemoryReadModel
 from noetl_ray.replay import replay
 from noetl_ray.submit.frames import beat_frame, claim_frames
 from noetl_ray.web import GatewayDeps, create_app
-from noetl_ray.web.deps import Caller, caller_of
 from tests.unit.actors.rig import SHARDS, Rig, simulated
 
 CURSOR = """
@@ -39,10 +37,6 @@ workflow:
 """
 
 
-async def _caller(request: Request) -> Caller:
-    return caller_of(request)
-
-
 class Asking:
     """Somebody with HTTP and nothing else."""
 
@@ -55,10 +49,7 @@ class Asking:
             credentials=rig.credentials,
             clock=rig.clock,
         )
-        app = create_app(deps)
-        # A plain function would run in a thread, and threads know nothing of simulated time.
-        app.dependency_overrides[caller_of] = _caller
-        transport = httpx.ASGITransport(app=app)
+        transport = httpx.ASGITransport(app=create_app(deps))
         self._http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
     async def post(self, path: str, wanted: int = 200, **body: Any) -> dict[str, Any]:

@@ -89,6 +89,9 @@ async def test_asc_1_the_series_of_a_scaler_has_no_label_that_grows():
         heard = kit.deps.frames.hear
         await hints.listen(FRAME_BACKLOG, lambda _subject, data: heard(data))
         await BacklogTeller(hints, "c").tell([state(("a", None), ("b", "w"))])
+        async with asyncio.timeout(10):
+            while not kit.deps.frames.frames():
+                await asyncio.sleep(0)
         page = (await http.get("/metrics")).text
     assert 'noetl_frame_backlog_total{stage_kind="all",status="all"} 2.0' in page
     wanted = 'organization_id="o",stage_kind="loop",status="PENDING",tenant_id="t"} 1.0'
