@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from actors.assembly_conductor import build_conductor
 from actors.barrier import BarrierBook
+from actors.callbacks import Callbacks, callbacks_of
 from actors.cluster_ports import remote_python, spark_tasks
 from actors.contexts import ContextStore
 from actors.gateway import Gateway, open_gateway, submit_ports
@@ -82,6 +83,7 @@ class SharedPorts:
     programs: Programs
     templates: Templates
     credentials: NatsCredentials
+    callbacks: Callbacks
     ids: SnowflakeIds
     generator: GeneratorLease
     clock: SystemClock
@@ -236,6 +238,7 @@ async def _open_ports(
         programs=Programs(objects, placement, templates),
         templates=templates,
         credentials=credentials,
+        callbacks=callbacks_of(settings, key),
         ids=SnowflakeIds(generator.number, clock),
         generator=generator,
         clock=clock,
@@ -385,6 +388,7 @@ def _worker(
             env=ports.env,
             submit=submit_ports(ports, producer),
             barriers=BarrierBook(on=runtime.side_effect_barrier),
+            callbacks=ports.callbacks,
         ),
         lease_ms=runtime.worker_lease_ms,
         announce_ms=runtime.announce_ms,

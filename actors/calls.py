@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from actors.callbacks import given_answer
+from noetl_ray.dsl.language import CALLBACK
 from noetl_ray.dsl.merge import merge_workload
 from noetl_ray.engine.names import whole_value
+from noetl_ray.engine.waiting import CHILD
 from noetl_ray.errors import InternalError, NotFoundError, ToolError
 from noetl_ray.events.canonical import to_jsonable
 from noetl_ray.events.envelope import PayloadRef
@@ -21,6 +24,8 @@ from noetl_ray.results.extracted import MASKED
 from noetl_ray.results.redact import secret_values
 from noetl_ray.submit import Submission, SubmitPorts, choose_playbook, kept_workload, load_playbook
 from noetl_ray.tools.playbook import DEPTH_MAX, result_of
+from noetl_ray.tools.port import ToolResult
+from noetl_ray.tools.waiting import RETRY, TIMER, nobody_answered, time_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,11 +35,8 @@ if TYPE_CHECKING:
     from noetl_ray.results.redact import Redactor
     from noetl_ray.results.store import ResultStore
     from noetl_ray.scope import Scope
-    from noetl_ray.tools.port import PlaybookCall, ToolResult
+    from noetl_ray.tools.port import PlaybookCall
     from noetl_ray.wal.port import Log
-
-CHILD = "child"
-"""The kind of wait that a sub-playbook is."""
 
 
 class Calls:
@@ -105,13 +107,24 @@ async def answer_of(
     contexts: ContextStore,
     scope: Scope,
     learn: Callable[[set[str]], None],
-) -> ToolResult | ToolError:
-    """What a parked task is given: its child's result, or how the child failed.
+) -> ToolResult | ToolError | None:
+    """What a parked task is given: the answer it waited for, its child's result, how it failed.
+
+    A task that waited for its next try is given nothing: it runs.
 
     Raises:
         InternalError: nothing of the kind lies at that position of the log.
         StoreError: the result is out of reach.
     """
+    kind = wait["kind"]
+    if kind == RETRY:
+        return None
+    if kind == TIMER:
+        return time_over(wait)
+    if kind == CALLBACK:
+        if not position:
+            return nobody_answered(wait)
+        return ToolResult(data=await given_answer(log, contexts, scope, position, learn))
     event = await _ended(log, position)
     returned = event.payload.get("returned") or {}
     if event.payload_ref is not None:

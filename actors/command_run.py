@@ -12,17 +12,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from actors.barrier import Barrier
+from actors.callbacks import asking_of
 from actors.calls import Calls, answer_of
 from actors.command_keychain import command_keychain
 from actors.completion import completion, within_limits
 from actors.holding import Holding
 from actors.logbook import Logbook
+from actors.patience import patiently
 from actors.task_records import TaskRecords
 from noetl_ray.clock import iso_utc
 from noetl_ray.dsl.pycode import code_reads
 from noetl_ray.engine.loops import iteration_names
 from noetl_ray.engine.names import Names, plain_names, whole_value
-from noetl_ray.errors import LogError, NoetlError, StoreError, ToolError
+from noetl_ray.errors import LogError, NoetlError, ToolError
 from noetl_ray.events.canonical import to_jsonable
 from noetl_ray.events.types import EventType
 from noetl_ray.locator.result import ResultName, frame_coordinate, step_coordinate
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-STORE_TRIES = 30
 EARLIER_HOLDERS_MAX = 4
 """Holders whose results the barrier looks for; older ones are in the log or count as doubt."""
 SUCCESS, FAILURE = 1, 2
@@ -125,8 +126,8 @@ class CommandRun:
             raise
         except Parked as parked:
             # The slot is free from here on; whoever gets the answer goes on from this record.
-            await self._records.park(parked)
             await self._logbook.close()
+            await self._records.park(parked)
             return
         outcome = within_limits(outcome)
         value = self._redactor().value(to_jsonable(outcome.value))
@@ -190,6 +191,8 @@ class CommandRun:
             progress=progress,
             adopt=self._adopt(len(step.tasks) == 1),
             answer=self._answer,
+            parks=True,
+            asking=asking_of(self._p.callbacks, self._offer, step, self._secrets.add),
         )
         return await pipeline.run()
 
@@ -265,17 +268,7 @@ class CommandRun:
         return program, context, steps
 
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
-        """A store out of reach is no failure of the step: try again for a while."""
-        tries = 1
-        while True:
-            try:
-                return await work()
-            except StoreError as error:
-                if not error.retryable or tries >= STORE_TRIES:
-                    raise
-                _log.warning("%s waits for a store: %s", self._offer.issued.command_id, error)
-                await self._p.clock.sleep(min(0.1 * 2**tries, 5.0))
-                tries += 1
+        return await patiently(self._p.clock, self._offer.issued.command_id, work)
 
     async def _context_for(
         self,

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 from actors.beginning import Beginnings
 from actors.checkpointer import Checkpointer
 from actors.deciding import ConductorPorts, Deciding
-from actors.dispatcher import Dispatcher, holds
+from actors.dispatcher import Dispatcher
 from actors.family import SAID_TO_FAMILY, Family
 from actors.fleet import Fleet
 from actors.messages import CANCEL, Nudge, encode
 from actors.shard_states import OwnedShards
+from actors.timers import Timers
 from noetl_ray.engine.fold import fold
 from noetl_ray.engine.inputs import accepted
 from noetl_ray.engine.state import wants_decision
@@ -91,6 +92,7 @@ class Conductor:
         self._ended: OrderedDict[int, None] = OrderedDict()
         self._driving: dict[int, asyncio.Task[None]] = {}
         self._again: set[int] = set()
+        self._timers = Timers()
         self._swept_at = 0.0
         self._decisions = 0
         self._refused = 0
@@ -133,7 +135,8 @@ class Conductor:
                     # Whoever decided it has nudged the workers; a second nudge costs nothing (P23).
                     await self._p.hints.send(CANCEL, encode(Nudge(execution_id=execution_id)))
         self._owned.passed()
-        for execution_id in self._beginnings.due():
+        now_ms = self._p.clock.now_ms()
+        for execution_id in (*self._beginnings.due(), *self._timers.due(now_ms)):
             self._kick(execution_id)
         self._dispatcher.serve()
         if self._checkpointer is not None:
@@ -209,6 +212,7 @@ class Conductor:
             "open_executions": len(self._states),
             "waiting_to_begin": len(self._beginnings),
             "waiting_commands": self._dispatcher.waiting,
+            "parked_executions": len(self._timers),
             "workers": len(self._fleet),
             "decisions": self._decisions,
             "refused": self._refused,
@@ -270,21 +274,13 @@ class Conductor:
 
     def _hold(self, execution_id: int, state: ExecutionState) -> None:
         before = self._states.get(execution_id)
-        for command_id, command in state.commands.items():
-            if before is None or command_id not in before.commands:
-                self._fleet.holds(command.worker_id, command_id)
-        if before is not None:
-            for command_id, command in before.commands.items():
-                now = state.commands.get(command_id)
-                moved = now is not None and now.version != command.version
-                if now is None or (moved and not holds(state, now, command.worker_id)):
-                    self._fleet.release(command.worker_id, command_id)
-                if now is None:
-                    self._dispatcher.forget(command_id)
+        self._dispatcher.follow(before, state)
         if state.terminal:
             self._forget(execution_id, state)
         else:
             self._states[execution_id] = state
+            if state.due or (before is not None and before.due):
+                self._timers.note(state)
             if before is not None and before.status == "PAUSED" and state.status == "RUNNING":
                 # What waited through the pause is looked at now, not at the next sweep.
                 self._swept_at = 0.0
@@ -300,6 +296,7 @@ class Conductor:
         self._states.pop(execution_id, None)
         self._deciding.forget(execution_id)
         self._beginnings.forget(execution_id)
+        self._timers.forget(execution_id)
         for command in state.commands.values():
             self._fleet.release(command.worker_id, command.command_id)
             self._dispatcher.forget(command.command_id)
@@ -312,7 +309,8 @@ class Conductor:
             self._again.add(execution_id)
             return
         state = self._states.get(execution_id)
-        if state is None or not wants_decision(state) or self._beginnings.holds_back(state):
+        now_ms = self._p.clock.now_ms()
+        if state is None or not wants_decision(state, now_ms) or self._beginnings.holds_back(state):
             return
         task = asyncio.create_task(self._drive(execution_id))
         self._driving[execution_id] = task
@@ -330,7 +328,7 @@ class Conductor:
     async def _drive(self, execution_id: int) -> None:
         while True:
             state = self._states.get(execution_id)
-            if state is None or not wants_decision(state):
+            if state is None or not wants_decision(state, self._p.clock.now_ms()):
                 return
             decision: Decision | None = None
             try:
@@ -391,8 +389,7 @@ class Conductor:
                 elif command is not None:
                     self._dispatcher.enqueue(state.execution_id, command.command_id, event)
             elif event.event_type is EventType.COMMAND_RESUMED:
-                self._dispatcher.enqueue(state.execution_id, event.command_id or "")
-                self._dispatcher.serve()
+                await self._dispatcher.hand_on(state, event.command_id or "")
             elif event.event_type is EventType.EXECUTION_CANCELLED:
                 nudge = Nudge(execution_id=state.execution_id)
                 await self._p.hints.send(CANCEL, encode(nudge))

@@ -105,6 +105,22 @@ class Dispatcher:
         self._heard.pop(command_id, None)
         self._kept.pop(command_id, None)
 
+    def follow(self, before: ExecutionState | None, state: ExecutionState) -> None:
+        """Count who holds what, now that a state has followed another."""
+        for command_id, command in state.commands.items():
+            if before is None or command_id not in before.commands:
+                self._fleet.holds(command.worker_id, command_id)
+        if before is not None:
+            for command_id, command in before.commands.items():
+                now = state.commands.get(command_id)
+                moved = now is not None and now.version != command.version
+                if now is None or (moved and not _holds(state, now, command.worker_id)):
+                    self._fleet.release(command.worker_id, command_id)
+                if now is not None and now.worker_id != command.worker_id:
+                    self._fleet.holds(now.worker_id, command_id)
+                if now is None or now.parked:
+                    self.forget(command_id)
+
     def serve(self) -> None:
         """Begin to claim waiting commands for workers that have room; each has its own subject."""
         for _ in range(len(self._ready)):
@@ -168,6 +184,19 @@ class Dispatcher:
         )
         subject = offer_subject(state.shard, command.worker_id or "")
         await self._hints.send(subject, encode(offer))
+
+    async def hand_on(self, state: ExecutionState, command_id: str) -> None:
+        """Bring a command that a decision lets go on to its worker, or into the queue."""
+        command = state.commands.get(command_id)
+        if command is None or command.parked:
+            return
+        if command.worker_id is None:
+            self.enqueue(state.execution_id, command_id)
+            self.serve()
+            return
+        issued = await self._issued(command)
+        if issued is not None:
+            await self.offer(state, command, issued)
 
     def enqueue(self, execution_id: int, command_id: str, issued: Event | None = None) -> None:
         """Let a command wait for room; it waits once. Who has its issue at hand gives it along."""
@@ -313,7 +342,7 @@ class Dispatcher:
             if command.command_id in self._claiming or _returned(state, command):
                 continue
             if command.parked:
-                # It waits for a child; nobody holds it until that has ended (P13).
+                # Nobody holds it until a decision lets it go on.
                 continue
             if command.worker_id is None:
                 self.enqueue(state.execution_id, command.command_id)
@@ -367,6 +396,6 @@ def _returned(state: ExecutionState, command: CommandState) -> bool:
     )
 
 
-def holds(state: ExecutionState, command: CommandState, worker_id: str | None) -> bool:
+def _holds(state: ExecutionState, command: CommandState, worker_id: str | None) -> bool:
     """Whether a worker still has a command; a record of one of its tasks changes nothing."""
     return command.worker_id == worker_id and not _returned(state, command)

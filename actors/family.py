@@ -64,7 +64,7 @@ class Family:
             if child is not None:
                 await self._try(self._request(state, child))
         elif event.event_type is EventType.COMMAND_RESUMED:
-            child_id = event.payload["child_execution_id"]
+            child_id = event.payload.get("child_execution_id", 0)
             self._looks.pop((state.execution_id, child_id), None)
             self._sent.discard(child_id)
 

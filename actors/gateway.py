@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+    from actors.callbacks import Callbacks
     from noetl_ray.clock import Clock
     from noetl_ray.config.settings import Settings
     from noetl_ray.credentials.port import CredentialStore
@@ -78,6 +79,11 @@ class HostPorts(Protocol):
         ...
 
     @property
+    def callbacks(self) -> Callbacks:
+        """Tokens of callbacks."""
+        ...
+
+    @property
     def ids(self) -> SnowflakeIds:
         """The id source of this process."""
         ...
@@ -114,6 +120,7 @@ def open_gateway(
         queries=queries,
         results=ports.results,
         credentials=ports.credentials,
+        callbacks=ports.callbacks.tokens,
         clock=ports.clock,
         hints=ports.hints,
         states=states,

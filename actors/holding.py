@@ -64,11 +64,12 @@ class Holding:
         self._version = offer.version
         self._prev = offer.prev_event_id
 
-    async def append(self, said: list[Said], *, once: bool = False) -> int:
+    async def append(self, said: list[Said], *, once: bool = False, lets_go: bool = False) -> int:
         """Append one record; its position.
 
         The work is done, so it keeps trying: only the log may say that it does not count. With
-        ``once`` the log's silence is an answer too.
+        ``once`` the log's silence is an answer too. A record that lets the command go tells
+        nobody of its version: the next offer names it, and may well come here again.
 
         Raises:
             VersionConflictError: the command was taken away, or has ended.
@@ -89,7 +90,8 @@ class Holding:
                 continue
             self._version = position
             self._prev = events[-1].event_id
-            self._advanced(position)
+            if not lets_go:
+                self._advanced(position)
             return position
 
     def _events(self, said: list[Said]) -> list[Event]:

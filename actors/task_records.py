@@ -17,6 +17,7 @@ from noetl_ray.events.types import TASK_RECORDS, EventType
 from noetl_ray.results.extracted import MASKED
 from noetl_ray.results.redact import Redactor, has_credentials, secret_values
 from noetl_ray.tools.locals import Progress
+from noetl_ray.tools.waiting import RETRY
 
 if TYPE_CHECKING:
     from actors.contexts import ContextStore
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from noetl_ray.wal.port import Log
 
 SCOPE_INLINE_MAX_BYTES = 32_000
+ABOUT_CHARS_MAX = 300
 
 Persist = Callable[[str, int, Any], Awaitable[dict[str, Any]]]
 """``(label, run, value) -> result block``; the value is durable when it returns."""
@@ -87,14 +89,14 @@ class TaskRecords:
         assert progress is not None
         payload, reference = await self._said(progress)
         said = failed_attempts(progress.failed_attempts, self._base, self._shown())
-        said.append(
-            (
-                EventType.TASK_PARKED,
-                payload | {"turn": progress.turns, "wait": parked.wait},
-                reference,
-            )
-        )
-        await self._holding.append(said)
+        wait = parked.wait
+        if wait.get("about"):
+            wait = wait | {"about": self._shown().text(wait["about"])[:ABOUT_CHARS_MAX]}
+        if wait["kind"] != RETRY:
+            # A task that is tried again has not come to the end of its turn.
+            payload = payload | {"turn": progress.turns}
+        said.append((EventType.TASK_PARKED, payload | {"wait": wait}, reference))
+        await self._holding.append(said, lets_go=True)
 
     async def write(self, progress: Progress) -> None:
         """Record that a task with side effects has come to its end.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from actors.barrier import BarrierBook
+from actors.callbacks import Callbacks
 from actors.collections import CollectionReader
 from actors.contexts import ContextStore
 from actors.programs import Programs
@@ -52,6 +53,7 @@ class WorkerPorts:
     submit: SubmitPorts
     keychains: KeychainCache = field(default_factory=KeychainCache)
     barriers: BarrierBook = field(default_factory=BarrierBook)
+    callbacks: Callbacks = field(default_factory=Callbacks)
     collections: CollectionReader = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,10 +1,12 @@
-"""Acting on an execution: cancel, pause, resume, rerun. Each is a request."""
+"""Acting on an execution: cancel, pause, resume, answer, rerun. Each is a request."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from noetl_ray.cli.context import COMPLETED, ask
+from noetl_ray.errors import UsageError
 
 if TYPE_CHECKING:
     from noetl_ray.cli.context import Context
@@ -43,6 +45,26 @@ def resume(context: Context) -> int:
         context.emit({"execution_id": str(args.id), "status": "resume requested"})
     else:
         context.say(f"execution {args.id} goes on; see: noetl-ray status {args.id}")
+    return COMPLETED
+
+
+def answer(context: Context) -> int:
+    """Answer a callback by its step."""
+    args = context.args
+    text = args.data if args.data_file is None else args.data_file.read_text()
+    try:
+        data = json.loads(text) if text else {}
+    except ValueError as error:
+        msg = f"the answer is not JSON: {error}"
+        raise UsageError(msg) from None
+    fresh = ask(context, lambda client: client.answer(args.id, args.step, data, index=args.index))
+    if context.json:
+        status = "accepted" if fresh else "duplicate"
+        context.emit({"execution_id": str(args.id), "step": args.step, "status": status})
+    elif fresh:
+        context.say(f"step {args.step} of execution {args.id} goes on")
+    else:
+        context.say(f"step {args.step} of execution {args.id} had this answer before")
     return COMPLETED
 
 

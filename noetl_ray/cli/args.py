@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from noetl_ray import __version__
 from noetl_ray.cli.args_upkeep import upkeep_verbs
+from noetl_ray.cli.grammar import common, count, execution_id, verb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import TypeAlias
 
-    _Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+    from noetl_ray.cli.grammar import Verbs
 
 _EPILOG = """\
 exit codes: 0 completed, 1 failed, 2 bad use or unreachable, 130 interrupted
@@ -46,80 +46,36 @@ def build() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"noetl-ray {__version__}")
-    _common(parser, suppress=False)
+    common(parser, suppress=False)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     _setup_verbs(verbs)
     _run_verbs(verbs)
     _catalog_verbs(verbs)
     _inspect_verbs(verbs)
-    upkeep_verbs(partial(_verb, verbs), _execution_id)
+    _acting_verbs(verbs)
+    upkeep_verbs(partial(verb, verbs), execution_id)
     _lake_verbs(verbs)
     _credential_verbs(verbs)
     return parser
 
 
-def _common(parser: argparse.ArgumentParser, *, suppress: bool) -> None:
-    """Options of every verb; below a verb they only count when they are written."""
-
-    def default(value: object) -> object:
-        return argparse.SUPPRESS if suppress else value
-
-    group = parser.add_argument_group("common options")
-    group.add_argument(
-        "--config", type=Path, metavar="FILE", default=default(None), help="settings file (YAML)"
-    )
-    group.add_argument(
-        "--data-dir", metavar="DIR", default=default(None), help="where a local set keeps its data"
-    )
-    group.add_argument("--address", metavar="URL", default=default(None), help="gateway to talk to")
-    group.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        default=default(None),
-        help="file with the gateway's token",
-    )
-    group.add_argument(
-        "--json",
-        action="store_true",
-        default=default(False),
-        help="machine output on stdout, one JSON value per line",
-    )
-    group.add_argument(
-        "--debug", action="store_true", default=default(False), help="show tracebacks"
-    )
-
-
-def _verb(verbs: _Verbs, name: str, text: str, example: str) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(
-        name,
-        help=text,
-        description=text[0].upper() + text[1:] + ".",
-        epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    _common(parser, suppress=True)
-    return parser
-
-
-def _setup_verbs(verbs: _Verbs) -> None:
-    _verb(verbs, "up", "start NATS, Postgres, Ray and the gateway here", "noetl-ray up")
-    _verb(verbs, "down", "stop what `up` started; data stay", "noetl-ray down")
-    _verb(verbs, "doctor", "check this machine and say what to do", "noetl-ray doctor --json")
-    demo = _verb(verbs, "demo", "run the demo playbook from start to end", "noetl-ray demo")
+def _setup_verbs(verbs: Verbs) -> None:
+    verb(verbs, "up", "start NATS, Postgres, Ray and the gateway here", "noetl-ray up")
+    verb(verbs, "down", "stop what `up` started; data stay", "noetl-ray down")
+    verb(verbs, "doctor", "check this machine and say what to do", "noetl-ray doctor --json")
+    demo = verb(verbs, "demo", "run the demo playbook from start to end", "noetl-ray demo")
     demo.add_argument(
         "--spark", action="store_true", help="a playbook with steps on Spark; starts a session"
     )
-    _verb(verbs, "version", "show the version", "noetl-ray version")
-    validate = _verb(
+    verb(verbs, "version", "show the version", "noetl-ray version")
+    validate = verb(
         verbs,
         "validate",
         "check a playbook without running it, offline",
         "noetl-ray validate playbook.yaml",
     )
     validate.add_argument("playbook", metavar="PLAYBOOK", help="file, or - for stdin")
-    explain = _verb(
+    explain = verb(
         verbs,
         "explain",
         "draw the steps and arcs of a playbook, offline",
@@ -131,8 +87,8 @@ def _setup_verbs(verbs: _Verbs) -> None:
     )
 
 
-def _run_verbs(verbs: _Verbs) -> None:
-    run = _verb(
+def _run_verbs(verbs: Verbs) -> None:
+    run = verb(
         verbs,
         "run",
         "run a playbook and wait; starts a local set for it when none is up",
@@ -141,7 +97,7 @@ def _run_verbs(verbs: _Verbs) -> None:
     run.add_argument(
         "--timeout", type=float, metavar="SECONDS", help="cancel the execution after so long"
     )
-    submit = _verb(
+    submit = verb(
         verbs,
         "submit",
         "start a playbook and return at once with the execution id",
@@ -170,8 +126,8 @@ def _run_verbs(verbs: _Verbs) -> None:
         )
 
 
-def _catalog_verbs(verbs: _Verbs) -> None:
-    register = _verb(
+def _catalog_verbs(verbs: Verbs) -> None:
+    register = verb(
         verbs,
         "register",
         "keep playbooks in the catalog, as new versions of their paths",
@@ -181,20 +137,20 @@ def _catalog_verbs(verbs: _Verbs) -> None:
         "files", nargs="+", metavar="FILE", help="files, - for stdin, or folders with playbooks"
     )
     example = "noetl-ray catalog show examples/hello@2"
-    catalog = _verb(verbs, "catalog", "the registered playbooks and their versions", example)
+    catalog = verb(verbs, "catalog", "the registered playbooks and their versions", example)
     actions = catalog.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = _verb(
+    listing = verb(
         actions,
         "list",
         "the newest version of each path, or the versions of one",
         "noetl-ray catalog list examples/hello",
     )
     listing.add_argument("path", nargs="?", metavar="PATH", help="only of this path, all versions")
-    listing.add_argument("--limit", type=_count, default=100, metavar="N", help="default 100")
-    show = _verb(actions, "show", "the text of a version, the newest by default", example)
+    listing.add_argument("--limit", type=count, default=100, metavar="N", help="default 100")
+    show = verb(actions, "show", "the text of a version, the newest by default", example)
     show.add_argument("path", metavar="PATH", help="PATH or PATH@VERSION")
     _version_option(show)
-    diff = _verb(
+    diff = verb(
         actions,
         "diff",
         "what changed between two versions, or between a version and a file",
@@ -213,63 +169,54 @@ def _version_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--version",
         dest="playbook_version",
-        type=_count,
+        type=count,
         metavar="N",
         help="version in the catalog; the default is the newest",
     )
 
 
-def _inspect_verbs(verbs: _Verbs) -> None:
-    listing = _verb(
+def _inspect_verbs(verbs: Verbs) -> None:
+    listing = verb(
         verbs, "list", "executions, newest first", "noetl-ray list --status FAILED --limit 10"
     )
     listing.add_argument("--status", metavar="STATUS", help="only these, e.g. RUNNING")
     listing.add_argument("--path", metavar="PATH", help="only of this playbook path")
-    listing.add_argument("--parent", type=_execution_id, metavar="ID", help="only its children")
-    listing.add_argument("--limit", type=_count, default=20, metavar="N", help="default 20")
-    for name, text in (
-        ("status", "one execution: its steps and errors"),
-        ("cancel", "ask an execution to stop"),
-        ("pause", "begin nothing new of an execution; what runs finishes"),
-        ("resume", "let a paused execution go on"),
-        ("rerun", "run again with the same playbook and workload"),
-    ):
-        parser = _verb(verbs, name, text, f"noetl-ray {name} 123456789")
-        parser.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
-        if name in ("cancel", "pause"):
-            parser.add_argument("--reason", default=f"{name}, from the command line")
-        if name == "cancel":
-            parser.add_argument("--no-cascade", action="store_true", help="leave its children")
-    events = _verb(verbs, "events", "the log of one execution", "noetl-ray events 123 --follow")
-    events.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
+    listing.add_argument("--parent", type=execution_id, metavar="ID", help="only its children")
+    listing.add_argument("--limit", type=count, default=20, metavar="N", help="default 20")
+    status = verb(
+        verbs, "status", "one execution: its steps and errors", "noetl-ray status 123456789"
+    )
+    status.add_argument("id", type=execution_id, metavar="ID", help="execution id")
+    events = verb(verbs, "events", "the log of one execution", "noetl-ray events 123 --follow")
+    events.add_argument("id", type=execution_id, metavar="ID", help="execution id")
     events.add_argument("--after", type=int, default=0, metavar="N", help="only after position N")
-    logs = _verb(verbs, "logs", "what the tasks printed", "noetl-ray logs 123 load --follow")
-    logs.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
+    logs = verb(verbs, "logs", "what the tasks printed", "noetl-ray logs 123 load --follow")
+    logs.add_argument("id", type=execution_id, metavar="ID", help="execution id")
     logs.add_argument("step", nargs="?", metavar="STEP", help="only of this step")
     for parser in (events, logs):
         parser.add_argument("--follow", "-f", action="store_true", help="go on until it ends")
-    result = _verb(verbs, "result", "what a step gave", "noetl-ray result 123 load")
-    result.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
+    result = verb(verbs, "result", "what a step gave", "noetl-ray result 123 load")
+    result.add_argument("id", type=execution_id, metavar="ID", help="execution id")
     result.add_argument("step", metavar="STEP", help="step name")
-    frames = _verb(verbs, "frames", "the frames of its framed loops", "noetl-ray frames 123")
-    frames.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
+    frames = verb(verbs, "frames", "the frames of its framed loops", "noetl-ray frames 123")
+    frames.add_argument("id", type=execution_id, metavar="ID", help="execution id")
     frames.add_argument("--status", metavar="STATUS", help="only these, e.g. RUNNING or FAILED")
-    frames.add_argument("--limit", type=_count, default=100, metavar="N", help="default 100")
-    _verb(verbs, "shards", "who owns which shard, and how far it is kept", "noetl-ray shards")
-    again = _verb(
+    frames.add_argument("--limit", type=count, default=100, metavar="N", help="default 100")
+    verb(verbs, "shards", "who owns which shard, and how far it is kept", "noetl-ray shards")
+    again = verb(
         verbs,
         "replay",
         "fold an execution anew from the log and hold it against the read model",
         "noetl-ray replay 123",
     )
-    again.add_argument("id", type=_execution_id, metavar="ID", help="execution id")
+    again.add_argument("id", type=execution_id, metavar="ID", help="execution id")
     moment = again.add_mutually_exclusive_group()
     moment.add_argument(
-        "--as-of-position", type=_count, metavar="N", help="as it was at this position"
+        "--as-of-position", type=count, metavar="N", help="as it was at this position"
     )
-    moment.add_argument("--as-of-event", type=_execution_id, metavar="ID", help="after this event")
+    moment.add_argument("--as-of-event", type=execution_id, metavar="ID", help="after this event")
     moment.add_argument("--as-of-time", metavar="TIME", help="as it was then, UTC in ISO form")
-    objects = _verb(
+    objects = verb(
         verbs,
         "objects",
         "the business objects that results are about, or the history of one",
@@ -278,15 +225,42 @@ def _inspect_verbs(verbs: _Verbs) -> None:
     objects.add_argument("object_type", nargs="?", metavar="TYPE", help="only of this type")
     objects.add_argument("object_id", nargs="?", metavar="ID", help="this one, with its history")
     objects.add_argument("--status", metavar="STATUS", help="only with this status")
-    objects.add_argument("--limit", type=_count, default=100, metavar="N", help="default 100")
+    objects.add_argument("--limit", type=count, default=100, metavar="N", help="default 100")
 
 
-def _lake_verbs(verbs: _Verbs) -> None:
-    lake = _verb(
+def _acting_verbs(verbs: Verbs) -> None:
+    for name, text in (
+        ("cancel", "ask an execution to stop"),
+        ("pause", "begin nothing new of an execution; what runs finishes"),
+        ("resume", "let a paused execution go on"),
+        ("rerun", "run again with the same playbook and workload"),
+    ):
+        parser = verb(verbs, name, text, f"noetl-ray {name} 123456789")
+        parser.add_argument("id", type=execution_id, metavar="ID", help="execution id")
+        if name in ("cancel", "pause"):
+            parser.add_argument("--reason", default=f"{name}, from the command line")
+        if name == "cancel":
+            parser.add_argument("--no-cascade", action="store_true", help="leave its children")
+    answer = verb(
+        verbs,
+        "answer",
+        "answer what a step waits for",
+        "noetl-ray answer 123 approve --data true",
+    )
+    answer.add_argument("id", type=execution_id, metavar="ID", help="execution id")
+    answer.add_argument("step", metavar="STEP", help="the step that waits")
+    given = answer.add_mutually_exclusive_group()
+    given.add_argument("--data", metavar="JSON", help="the answer; the default is {}")
+    given.add_argument("--data-file", type=Path, metavar="FILE", help="a file with the answer")
+    answer.add_argument("--index", type=int, metavar="N", help="which iteration of a loop")
+
+
+def _lake_verbs(verbs: Verbs) -> None:
+    lake = verb(
         verbs, "lake", "the history of all executions as Parquet tables", "noetl-ray lake build"
     )
     actions = lake.add_subparsers(dest="action", metavar="ACTION", required=True)
-    build_lake = _verb(
+    build_lake = verb(
         actions, "build", "add what the log has since the last build", "noetl-ray lake build"
     )
     build_lake.add_argument(
@@ -295,7 +269,7 @@ def _lake_verbs(verbs: _Verbs) -> None:
     build_lake.add_argument(
         "--from-archive", action="store_true", help="an empty lake, with what was trimmed"
     )
-    query = _verb(
+    query = verb(
         actions,
         "query",
         "ask the lake in SQL, or by the name of a ready question",
@@ -303,14 +277,14 @@ def _lake_verbs(verbs: _Verbs) -> None:
     )
     query.add_argument("sql", nargs="?", metavar="SQL", help="SQL, or the name of a ready question")
     query.add_argument("--spark", action="store_true", help="ask on Spark instead of in here")
-    query.add_argument("--limit", type=_count, default=100, metavar="N", help="default 100")
-    audit = _verb(
+    query.add_argument("--limit", type=count, default=100, metavar="N", help="default 100")
+    audit = verb(
         actions,
         "audit",
         "fold every execution and hold it against the read model",
         "noetl-ray lake audit --from 2026-01-01",
     )
-    archive = _verb(
+    archive = verb(
         actions,
         "archive",
         "put executions away that ended long ago, and trim what is put away",
@@ -327,7 +301,7 @@ def _lake_verbs(verbs: _Verbs) -> None:
         each.add_argument("--to", dest="last", type=_day, metavar="DAY", help="made on or before")
         each.add_argument("--tenant", metavar="NAME", help="only of this tenant")
         each.add_argument("--no-build", action="store_true", help="take the lake as it is")
-    report = _verb(
+    report = verb(
         actions, "report", "the ready questions as tables and a picture", "noetl-ray lake report"
     )
     report.add_argument(
@@ -335,11 +309,11 @@ def _lake_verbs(verbs: _Verbs) -> None:
     )
 
 
-def _credential_verbs(verbs: _Verbs) -> None:
+def _credential_verbs(verbs: Verbs) -> None:
     example = "noetl-ray credential add pg_main --type postgres --data-file pg.json"
-    credential = _verb(verbs, "credential", "keep secrets that playbooks use by name", example)
+    credential = verb(verbs, "credential", "keep secrets that playbooks use by name", example)
     actions = credential.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add = _verb(actions, "add", "add or replace a credential", example)
+    add = verb(actions, "add", "add or replace a credential", example)
     add.add_argument("name", metavar="NAME")
     add.add_argument("--type", default="generic", metavar="TYPE", help="e.g. postgres, http, s3")
     add.add_argument("--description", default="", metavar="TEXT")
@@ -349,8 +323,8 @@ def _credential_verbs(verbs: _Verbs) -> None:
         metavar="FILE",
         help="mapping in JSON or YAML; without it the data are read from stdin",
     )
-    _verb(actions, "list", "names and fields, never values", "noetl-ray credential list")
-    remove = _verb(actions, "remove", "forget a credential", "noetl-ray credential remove pg_main")
+    verb(actions, "list", "names and fields, never values", "noetl-ray credential list")
+    remove = verb(actions, "remove", "forget a credential", "noetl-ray credential remove pg_main")
     remove.add_argument("name", metavar="NAME")
 
 
@@ -368,17 +342,3 @@ def _day(text: str) -> str:
     except ValueError:
         msg = f"{text!r} is no day such as 2026-01-31"
         raise argparse.ArgumentTypeError(msg) from None
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")  # noqa: EM101
-    return number
-
-
-def _execution_id(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) >= 1 << 63:
-        msg = f"{text!r} is not an execution id: it is a whole number, see `noetl-ray list`"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)

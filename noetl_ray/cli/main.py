@@ -61,6 +61,7 @@ VERBS = {
     "cancel": "acting:cancel",
     "pause": "acting:pause",
     "resume": "acting:resume",
+    "answer": "acting:answer",
     "rerun": "acting:rerun",
 }
 

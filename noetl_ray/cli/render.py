@@ -91,7 +91,7 @@ def status_view(status: Mapping[str, Any], elapsed_s: float | None = None) -> Re
                 styled(step.get("status", "")),
                 str(step.get("visits", "")),
                 took(step.get("entered_at"), step.get("exited_at")),
-                Text(cut(error_text(step.get("error")) or rows_text(step))),
+                Text(cut(error_text(step.get("error")) or waiting_text(step) or rows_text(step))),
             )
         parts.append(table)
     if status.get("parent_execution_id"):
@@ -115,7 +115,7 @@ def step_lines(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list
         was = old.get(name, {})
         if (was.get("status"), was.get("visits")) == (step.get("status"), step.get("visits")):
             continue
-        note = error_text(step.get("error")) or rows_text(step)
+        note = error_text(step.get("error")) or waiting_text(step) or rows_text(step)
         span = took(step.get("entered_at"), step.get("exited_at"))
         words = (name, str(step.get("status", "")), span, cut(note))
         lines.append("  ".join(word for word in words if word))
@@ -132,6 +132,18 @@ def counters_text(status: Mapping[str, Any]) -> str:
     """Counters above zero in one line."""
     counters = status.get("counters") or {}
     return "  ".join(f"{name} {value}" for name, value in counters.items() if value)
+
+
+def waiting_text(step: Mapping[str, Any]) -> str:
+    """What a step waits for and until when."""
+    waits = step.get("waiting") or ()
+    if not waits or step.get("status") != "running":
+        return ""
+    first = waits[0]
+    what = {"callback": "an answer", "retry": "the next try"}.get(first["kind"], "its time")
+    about = f" ({first['about']})" if first.get("about") else ""
+    more = f", and {len(waits) - 1} more" if len(waits) > 1 else ""
+    return f"waits for {what}{about} until {first['until']}{more}"
 
 
 def rows_text(step: Mapping[str, Any]) -> str:

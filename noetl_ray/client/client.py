@@ -252,6 +252,15 @@ class Client(CatalogCalls, UpkeepCalls):
         """Let a paused execution go on."""
         await self._call("POST", _at(execution_id, "resume"), {})
 
+    async def answer(
+        self, execution_id: int, step: str, data: Any = None, *, index: int | None = None
+    ) -> bool:
+        """Answer what a step waits for; False when the same answer was given before."""
+        query = "" if index is None else f"?index={index}"
+        path = _at(execution_id, "callbacks", step) + query
+        answer = await self._call("POST", path, {} if data is None else data)
+        return not answer["duplicate"]
+
     async def tell(
         self,
         execution_id: int,

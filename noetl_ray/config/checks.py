@@ -189,6 +189,8 @@ def _check_gateway(settings: Settings) -> None:
     if not is_loopback(gateway.host) and not gateway.token:
         reason = "reachable from outside this machine, so gateway.token must be set"
         refuse("gateway.host", gateway.host, reason)
+    if gateway.public_url and not gateway.public_url.startswith(("http://", "https://")):
+        refuse("gateway.public_url", gateway.public_url, "must begin with http:// or https://")
 
 
 def _check_limits(settings: Settings) -> None:

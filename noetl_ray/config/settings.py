@@ -177,6 +177,8 @@ class GatewaySettings:
     port: int = 0
     """0 takes a free port, written to the state file."""
     token: str = field(default="", repr=False)
+    public_url: str = ""
+    """Where others reach it, for the addresses of callbacks; empty means host and port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

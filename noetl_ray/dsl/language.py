@@ -11,12 +11,16 @@ from dataclasses import dataclass
 VERSIONS = ("noetl.io/v2", "noetl.io/v10")
 DOCUMENT_KINDS = ("Playbook", "Agent")
 KINDS: frozenset[str] = frozenset(
-    {"artifact", "duckdb", "http", "nats", "noop", "playbook", "postgres", "python", "shell"}
-    | {"spark", "transfer"}
+    {"artifact", "callback", "duckdb", "http", "nats", "noop", "playbook", "postgres", "python"}
+    | {"shell", "spark", "transfer", "wait"}
 )
 """The tool kinds of this version."""
 PLAYBOOK = "playbook"
 """The kind that runs another playbook; the worker lets go while it runs."""
+CALLBACK = "callback"
+"""The kind that waits for an answer from outside."""
+PARKING = frozenset({PLAYBOOK, CALLBACK, "wait"})
+"""Kinds whose tasks let their worker go; loops over them are better off without frames."""
 WORKBOOK = "workbook"
 """The kind that stands for an item of the workbook; it never runs as such."""
 KEYCHAIN_KINDS = ("static", "bearer", "oauth2", "credential", "credential_ref", "env")
@@ -270,6 +274,8 @@ CONFIG: dict[str, tuple[str, ...]] = {
     ),
     "artifact": ("action", "result_ref", "uri", "ref", "key", "value", "data", "content", "prefix"),
     "spark": ("sql", "code", "partitions", "inline_rows"),
+    "callback": ("message",),
+    "wait": ("for", "until", "message"),
     "transfer": ("source", "target", "mode", "key", "mapping", "chunk_size"),
 }  # fmt: skip
 """What the tool of each kind reads, beside the keys of every task."""

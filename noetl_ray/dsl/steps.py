@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from noetl_ray.dsl.arcs import read_next
-from noetl_ray.dsl.language import PLAYBOOK, names, refused
+from noetl_ray.dsl.language import CALLBACK, PLAYBOOK, names, refused
 from noetl_ray.dsl.loops import read_loop
 from noetl_ray.dsl.model import Rule, Step, Task
 from noetl_ray.dsl.shape import Shape, place
@@ -65,8 +65,12 @@ def read_step(shape: Shape, node: Node, path: str) -> Step | None:
 
 
 def _check_no_calls(shape: Shape, tasks: tuple[Task, ...], mode: str, path: str) -> None:
-    """A frame holds its worker to the end, which nobody may do while a child runs."""
+    """A frame holds its worker to the end, which nobody may do while others work."""
     for task in tasks:
+        if task.kind == CALLBACK:
+            message = f"the task '{task.label}' waits for an answer, which a {mode} loop cannot do"
+            hint = "get the items in one step and loop over them with `in` in the next"
+            shape.findings.error(task.at, f"{path}.tool", message, hint)
         if task.kind == PLAYBOOK:
             message = f"the task '{task.label}' calls a playbook, which a {mode} loop cannot do"
             hint = "get the items in one step and loop over them with `in` in the next"

@@ -53,6 +53,10 @@ SCHEMAS: dict[str, ToolSchema] = {
         },
         result=("data", "name", "uri", "result_ref", "items", "names", "count"),
     ),
+    "callback": ToolSchema(
+        text="Waits for an answer to its token; nobody holds the step meanwhile.",
+        keys={"message": "What is asked, for people who look at the execution."},
+    ),
     "duckdb": ToolSchema(
         text="SQL in the worker's process over rows given as input.",
         keys={
@@ -200,6 +204,16 @@ SCHEMAS: dict[str, ToolSchema] = {
         },
         needs=(("source",), ("target",)),
         result=("status", "rows_read", "rows_written", "chunks"),
+    ),
+    "wait": ToolSchema(
+        text="Goes on after a time or at a moment; nobody holds the step meanwhile.",
+        keys={
+            "for": "Seconds, or a text such as 90s, 15m, 1h30m or 2d.",
+            "until": "A moment such as 2027-01-31T18:00:00Z.",
+            "message": "What for, for people who look at the execution.",
+        },
+        needs=(("for", "until"),),
+        result=("status", "until"),
     ),
 }
 """By kind."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from noetl_ray.engine.waiting import let_go_on
 from noetl_ray.events.types import EventType
 
 if TYPE_CHECKING:
@@ -44,13 +45,5 @@ def _resume(work: Deciding, fact: Event, position: int) -> None:
     command = work.draft.commands.get(fact.payload["command_id"])
     if command is None:
         return
-    work.emit(
-        EventType.COMMAND_RESUMED,
-        {
-            "step": command.step,
-            "visit": command.visit,
-            "child_execution_id": fact.payload["child_execution_id"],
-            "answer": position,
-        },
-        command_id=command.command_id,
-    )
+    child = fact.payload["child_execution_id"]
+    let_go_on(work, command.command_id, "child", position, child_execution_id=child)

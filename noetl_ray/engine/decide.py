@@ -18,6 +18,7 @@ from noetl_ray.engine.context import command_context
 from noetl_ray.engine.envelope import Output, http_block, output_value
 from noetl_ray.engine.fold import apply_control, consume
 from noetl_ray.engine.fold_children import CHILD_FACTS
+from noetl_ray.engine.inbox import take_from_inbox
 from noetl_ray.engine.inputs import Decision, Inputs, Program, ResultNeededError
 from noetl_ray.engine.joins import startable
 from noetl_ray.engine.loops import iteration_of, result_bytes
@@ -27,9 +28,10 @@ from noetl_ray.engine.routing import Routing
 from noetl_ray.engine.stages import go_on, start_loop
 from noetl_ray.engine.state import ExecutionState, running_steps, takeable_facts, wants_decision
 from noetl_ray.engine.variables import assign_variable
+from noetl_ray.engine.waiting import let_due_go_on
 from noetl_ray.errors import NotInlineError, TemplateError
 from noetl_ray.events.envelope import Event, Record, seal
-from noetl_ray.events.types import FRAME_TERMINAL, AggregateType, EventType
+from noetl_ray.events.types import FRAME_TERMINAL, INBOX_FACTS, AggregateType, EventType
 from noetl_ray.wal.subjects import control_subject
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ RESOLVE_BYTES_MAX = 67_108_864
 
 def decide(state: ExecutionState, program: Program, inputs: Inputs) -> Decision | None:
     """What follows from the pending facts; None when nothing does."""
-    if state.terminal or not wants_decision(state):
+    if state.terminal or not wants_decision(state, inputs.now_ms):
         return None
     work = _Deciding(state, program, inputs)
     consumed: list[int] = []
@@ -88,12 +90,8 @@ class _Deciding:
         if kind is EventType.EXECUTION_REQUESTED:
             self.emit(EventType.PLAYBOOK_INITIALIZED, {"playbook": fact.payload["playbook"]})
             self._enter(self.program.playbook.entry)
-        elif kind is EventType.EXECUTION_CANCEL_REQUESTED:
-            ending.cancel(self)
-        elif kind is EventType.EXECUTION_PAUSE_REQUESTED:
-            self.emit(EventType.EXECUTION_PAUSED, {"reason": fact.payload["reason"]})
-        elif kind is EventType.EXECUTION_RESUME_REQUESTED:
-            self.emit(EventType.EXECUTION_RESUMED, {})
+        elif kind in INBOX_FACTS:
+            take_from_inbox(self, fact, position)
         elif kind in CHILD_FACTS:
             take_child_fact(self, fact, position)
         elif kind in FRAME_TERMINAL or "index" in fact.payload:
@@ -108,6 +106,7 @@ class _Deciding:
         draft = self.draft
         if draft.status == "PAUSED":
             return
+        let_due_go_on(self, EVENTS_PER_DECISION_HARD_MAX)
         for name in list(draft.loops):
             self._continue_loop(name)
         while len(self.events) < EVENTS_PER_DECISION_HARD_MAX:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 
 from noetl_ray.dsl.merge import seed_variables
-from noetl_ray.engine.fold_children import CHILD_FACTS, ask_child, child_ended, park, resume
+from noetl_ray.engine.fold_children import CHILD_FACTS, ask_child, child_ended
 from noetl_ray.engine.fold_loops import (
     change_holder,
     close_stage,
@@ -34,10 +34,11 @@ from noetl_ray.engine.state import (
     StepState,
 )
 from noetl_ray.engine.variables import assign_variable
+from noetl_ray.engine.waiting import needs_decision, park, resume
 from noetl_ray.errors import InternalError
 from noetl_ray.events.types import (
     EXECUTION_TERMINAL,
-    TAKEN_WHEN_PAUSED,
+    INBOX_FACTS,
     TASK_RECORDS,
     AggregateType,
     EventType,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 CONSUMED_FACTS = frozenset(
     {
         EventType.EXECUTION_REQUESTED,
-        *TAKEN_WHEN_PAUSED,
+        *INBOX_FACTS,
         EventType.CALL_DONE,
         EventType.CALL_ERROR,
         EventType.FRAME_COMMITTED,
@@ -60,6 +61,8 @@ CONSUMED_FACTS = frozenset(
     }
 )
 """Facts that wait for a decision; what else happens to a command applies when it arrives."""
+_ONLY_TOLD = frozenset({EventType.CHECKPOINT_COMMITTED, EventType.CALLBACK_IGNORED})
+"""Events of a decision that change nothing."""
 
 
 def fold(state: ExecutionState | None, recorded: Recorded) -> ExecutionState:
@@ -169,7 +172,7 @@ def apply_control(draft: ExecutionState, event: Event, position: int) -> None:
         _end(draft, event, "FAILED")
     elif kind is EventType.EXECUTION_CANCELLED:
         _end(draft, event, "CANCELLED")
-    elif kind is not EventType.CHECKPOINT_COMMITTED:
+    elif kind not in _ONLY_TOLD:
         msg = f"{kind} does not belong on a control subject"
         raise InternalError(msg)
 
@@ -201,10 +204,12 @@ def _is_known(state: ExecutionState, first: Event, position: int) -> bool:
 def _arrive(draft: ExecutionState, recorded: Recorded) -> None:
     facts = []
     for event in recorded.record.events:
-        if event.event_type in CONSUMED_FACTS:
+        if event.event_type is EventType.TASK_PARKED:
+            park(draft, event, recorded.position)
+            if needs_decision(event):
+                facts.append(event)
+        elif event.event_type in CONSUMED_FACTS:
             facts.append(event)
-            if event.event_type is EventType.TASK_PARKED:
-                park(draft, event, recorded.position)
         elif event.event_type in (EventType.COMMAND_CLAIMED, EventType.COMMAND_RELEASED):
             _change_holder(draft, event)
         elif event.event_type in TASK_RECORDS:
@@ -245,7 +250,7 @@ def _apply_fact(draft: ExecutionState, event: Event, position: int) -> None:
             draft.cancel_cascade = bool(payload.get("cascade", True))
     elif event.event_type is EventType.CHILD_ENDED:
         child_ended(draft, event)
-    elif event.event_type not in (EventType.TASK_PARKED, *TAKEN_WHEN_PAUSED):
+    elif event.event_type not in (EventType.TASK_PARKED, *INBOX_FACTS):
         _returned(draft, event)
 
 
@@ -370,6 +375,7 @@ def _end(draft: ExecutionState, event: Event, status: Any) -> None:
     draft.ended_at = event.event_time
     draft.held = {}
     draft.loops = {}
+    draft.due = {}
     for name, step in list(draft.steps.items()):
         if step.status == "running":
             draft.steps[name] = msgspec.structs.replace(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl_ray.dsl.language import PLAYBOOK
+from noetl_ray.dsl.language import PARKING
 from noetl_ray.engine.dispatching import Deciding, dispatch, open_stage
 from noetl_ray.engine.fanout import close_fanout, hand_out_reduce, open_fanout
 from noetl_ray.engine.frames import SLOTS_MAX
@@ -52,9 +52,9 @@ def start_loop(work: Deciding, step: Step, visit: int, names: Names) -> None:
         open_fanout(work, step, visit, names)
         return
     plan = plan_loop(step, work.program.templates, names)
-    calls = any(task.kind == PLAYBOOK for task in step.tasks)
-    if calls or not _is_framed(loop, plan["total"], work.inputs.frame_defaults):
-        # A frame holds its worker to the end, which nobody may do while a child runs.
+    parks = any(task.kind in PARKING for task in step.tasks)
+    if parks or not _is_framed(loop, plan["total"], work.inputs.frame_defaults):
+        # A frame holds its worker to the end, which nobody may do while others work.
         work.emit(EventType.LOOP_STARTED, {"step": step.name, "visit": visit, **plan})
         return
     items = plan.pop("items")

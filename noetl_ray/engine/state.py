@@ -14,7 +14,7 @@ import msgspec
 from noetl_ray.engine.frames import StageState
 from noetl_ray.events.canonical import canonical_json
 from noetl_ray.events.envelope import Event
-from noetl_ray.events.types import TAKEN_WHEN_PAUSED
+from noetl_ray.events.types import TAKEN_WHEN_PAUSED, EventType
 from noetl_ray.scope import Scope, scope_of
 
 if TYPE_CHECKING:
@@ -53,6 +53,18 @@ class StepState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exited_at: str | None = None
 
 
+class Wait(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a parked command waits for that a time ends; nobody holds it meanwhile (SEB-7)."""
+
+    kind: str
+    """``retry``, ``timer`` or ``callback``."""
+    until_ms: int
+    task: str
+    key: str = ""
+    """The digest of the token that answers it; the token itself is nowhere in the log."""
+    about: str = ""
+
+
 class CommandState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An open command. ``version`` is what the next append on its subject must expect (P16)."""
 
@@ -74,6 +86,8 @@ class CommandState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """When a frame counts as abandoned unless its holder says otherwise."""
     parked: bool = False
     """Its pipeline waits for something and nobody holds it; a decision lets it go on."""
+    wait: Wait | None = None
+    """What it waits for until when; None for a child, which says itself when it ends."""
     answer: int = 0
     """Where what its parked task waited for lies in the log, 0 when nothing came (P13)."""
 
@@ -160,6 +174,8 @@ class ExecutionState(msgspec.Struct, kw_only=True):
     loops: dict[str, LoopState] = {}
     children: dict[str, ChildState] = {}
     """Open sub-playbooks by execution id, as text: keys of JSON are."""
+    due: dict[str, int] = {}
+    """Parked commands by when a decision lets them go on at the latest, in milliseconds."""
     pending: dict[int, tuple[Event, ...]] = {}
     failures_handled: int = 0
     failed: dict[str, Any] | None = None
@@ -206,6 +222,7 @@ class ExecutionState(msgspec.Struct, kw_only=True):
         copy.held = dict(self.held)
         copy.loops = dict(self.loops)
         copy.children = dict(self.children)
+        copy.due = dict(self.due)
         copy.pending = dict(self.pending)
         return copy
 
@@ -221,8 +238,23 @@ def loop_result(results: list[Any], stats: dict[str, int]) -> dict[str, Any]:
 
 
 def takeable(state: ExecutionState, fact: Event) -> bool:
-    """Whether a decision may take a waiting fact now; a paused execution only hears its owner."""
-    return state.status != "PAUSED" or fact.event_type in TAKEN_WHEN_PAUSED
+    """Whether a decision may take a waiting fact now.
+
+    A paused execution only hears its owner. An answer that came before its command waits for it
+    stays until then, or until the command has ended.
+    """
+    if fact.event_type in TAKEN_WHEN_PAUSED:
+        return True
+    if fact.event_type is EventType.CALLBACK_RECEIVED:
+        command = state.commands.get(fact.payload["command_id"])
+        if command is not None and not awaits(command, fact.payload["key"]):
+            return False
+    return state.status != "PAUSED"
+
+
+def awaits(command: CommandState, key: str) -> bool:
+    """Whether a command waits for the answer of this key."""
+    return command.wait is not None and command.wait.key == key
 
 
 def takeable_facts(draft: ExecutionState) -> Iterator[int]:
@@ -243,11 +275,20 @@ def takeable_facts(draft: ExecutionState) -> Iterator[int]:
         waiting = left
 
 
-def wants_decision(state: ExecutionState) -> bool:
+def next_due_ms(state: ExecutionState) -> int | None:
+    """When a command of it is to go on; None when none waits for a time."""
+    if not state.due or state.status == "PAUSED":
+        return None
+    return min(state.due.values())
+
+
+def wants_decision(state: ExecutionState, now_ms: int = 0) -> bool:
     """Whether something waits that only a decision can move."""
+    if any(takeable(state, facts[0]) for facts in state.pending.values()):
+        return True
     if state.status == "PAUSED":
-        return any(takeable(state, facts[0]) for facts in state.pending.values())
-    if state.pending or state.held:
+        return False
+    if state.held or (state.due and min(state.due.values()) <= now_ms):
         return True
     return bool(state.loops) and any(loop.has_room for loop in state.loops.values())
 

@@ -72,6 +72,8 @@ class EventType(StrEnum):
     BATCH_FAILED = "batch.failed"
 
     EXTERNAL_RECEIVED = "external.received"
+    CALLBACK_RECEIVED = "callback.received"
+    CALLBACK_IGNORED = "callback.ignored"
 
     BUSINESS_OBJECT_RECORDED = "business_object.recorded"
 
@@ -116,6 +118,9 @@ TAKEN_WHEN_PAUSED = frozenset(
     }
 )
 """Facts that a decision about a paused execution takes; all others wait."""
+
+INBOX_FACTS = TAKEN_WHEN_PAUSED | {EventType.CALLBACK_RECEIVED}
+"""What decisions take from an execution's inbox; the rest of it is only kept."""
 
 COMMAND_TERMINAL = frozenset(
     {EventType.COMMAND_COMPLETED, EventType.COMMAND_FAILED, EventType.COMMAND_CANCELLED}
@@ -163,6 +168,8 @@ REQUIRED_PAYLOAD: dict[EventType, tuple[str, ...]] = {
     EventType.TASK_FAILED: ("step", "visit", "task", "next", "error"),
     EventType.TASK_PARKED: ("step", "visit", "task", "next", "wait"),
     EventType.COMMAND_RESUMED: ("step", "visit", "answer"),
+    EventType.CALLBACK_RECEIVED: ("key", "command_id"),
+    EventType.CALLBACK_IGNORED: ("key", "command_id", "reason"),
     EventType.CHILD_REQUESTED: ("step", "visit", "child_execution_id", "playbook", "asked"),
     EventType.CHILD_ENDED: ("child_execution_id", "command_id", "status"),
     EventType.BUSINESS_OBJECT_RECORDED: ("type", "id"),
@@ -235,6 +242,7 @@ NEEDS_IDEMPOTENCY_KEY = frozenset(
         EventType.CALL_ERROR,
         EventType.BUSINESS_OBJECT_RECORDED,
         EventType.EXTERNAL_RECEIVED,
+        EventType.CALLBACK_RECEIVED,
         EventType.CHILD_ENDED,
         EventType.BATCH_ACCEPTED,
         EventType.BATCH_COMPLETED,

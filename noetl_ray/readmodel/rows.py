@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from noetl_ray.clock import iso_utc
 from noetl_ray.engine.state import LOOP_TIERS, TERMINAL_STATUSES, ExecutionState
 from noetl_ray.events.types import EventType
 from noetl_ray.readmodel.records import CommandRow, ExecutionRow, PlaybookRow, WorkerRow
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 
     from noetl_ray.events.envelope import Event
 
+WAITS_SHOWN_MAX = 20
 COMMAND_TERMINAL_STATUSES = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
 
 _COMMAND_STATUS: dict[EventType, str] = {
     EventType.COMMAND_ISSUED: "ISSUED",
     EventType.COMMAND_CLAIMED: "CLAIMED",
     EventType.COMMAND_STARTED: "STARTED",
+    EventType.TASK_PARKED: "WAITING",
     EventType.COMMAND_RELEASED: "RELEASED",
     EventType.CHILD_REQUESTED: "WAITING",
     EventType.COMMAND_RESUMED: "RESUMED",
@@ -83,6 +86,9 @@ def command_row(event: Event, position: int) -> CommandRow | None:
     if event.event_type is EventType.COMMAND_ISSUED:
         changes = {"issued_event_id": event.event_id, "issued_at": event.event_time}
         # An offer recorded by the decision is already the claim (P16).
+        claim = payload.get("claim") or {}
+        status = "CLAIMED" if claim else status
+    elif event.event_type is EventType.COMMAND_RESUMED:
         claim = payload.get("claim") or {}
         status = "CLAIMED" if claim else status
     elif event.event_type is EventType.COMMAND_CLAIMED:
@@ -199,6 +205,7 @@ def keep_end(old: ExecutionRow, new: ExecutionRow) -> ExecutionRow:
 
 def _steps(state: ExecutionState) -> dict[str, dict[str, Any]]:
     steps: dict[str, dict[str, Any]] = {}
+    waits = _waits(state)
     for name, step in state.steps.items():
         shown: dict[str, Any] = {"status": step.status, "visits": step.visits}
         for label in ("rows", "entered_at", "exited_at", "error"):
@@ -216,8 +223,25 @@ def _steps(state: ExecutionState) -> dict[str, dict[str, Any]]:
             shown["loop"] = {"total": loop.total, "done": loop.done, "failed": loop.failed}
         elif step.result is not None and step.result.get("tier") in LOOP_TIERS:
             shown["loop"] = step.result["stats"]
+        if name in waits:
+            shown["waiting"] = waits[name]
         steps[name] = shown
     return steps
+
+
+def _waits(state: ExecutionState) -> dict[str, list[dict[str, Any]]]:
+    """What the parked commands of each step wait for, those that end soonest first."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for command_id, _ in sorted(state.due.items(), key=lambda item: item[1]):
+        command = state.commands.get(command_id)
+        if command is None or command.wait is None:
+            continue
+        of_step = found.setdefault(command.step, [])
+        if len(of_step) < WAITS_SHOWN_MAX:
+            wait = command.wait
+            shown = {"task": wait.task, "kind": wait.kind, "until": iso_utc(wait.until_ms)}
+            of_step.append(shown | ({"about": wait.about} if wait.about else {}))
+    return found
 
 
 def _counters(state: ExecutionState) -> dict[str, int]:

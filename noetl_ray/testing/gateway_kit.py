@@ -28,6 +28,7 @@ from noetl_ray.readmodel.records import Checkpoint, LogRow, ProjectionBatch
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.submit import SubmitPorts
+from noetl_ray.submit.tokens import CallbackTokens
 from noetl_ray.testing.histories import HistoryWriter
 from noetl_ray.testing.samples import SAMPLE_TIME, sample_event
 from noetl_ray.wal.memory import MemoryLog
@@ -56,6 +57,7 @@ class GatewayKit:
     settings: Settings = field(default_factory=Settings)
     scope: Scope = field(default_factory=Scope)
     clock: SystemClock = field(default_factory=SystemClock)
+    tokens: CallbackTokens = field(default_factory=lambda: CallbackTokens(bytes(32)))
     model: MemoryReadModel = field(default_factory=MemoryReadModel)
     objects: MemoryObjects = field(default_factory=MemoryObjects)
     credentials: MemoryCredentials = field(default_factory=MemoryCredentials)
@@ -84,6 +86,7 @@ class GatewayKit:
             submit=submit,
             queries=self.model,
             results=self.results,
+            callbacks=self.tokens,
             credentials=self.credentials,
             clock=self.clock,
             states=self.model,

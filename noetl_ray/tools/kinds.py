@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 SIDE_EFFECTS = MappingProxyType(
     {
         "artifact": True,
+        "callback": False,
         "duckdb": True,
         "http": True,
         "nats": True,
@@ -27,6 +28,7 @@ SIDE_EFFECTS = MappingProxyType(
         "shell": True,
         "spark": True,
         "transfer": True,
+        "wait": False,
     }
 )
 """Kind to whether running it twice may be seen from outside."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from noetl_ray.dsl.language import CALLBACK
 from noetl_ray.engine.envelope import Output, of_task, shown, without_envelope
 from noetl_ray.engine.names import Names, step_value
 from noetl_ray.engine.variables import assign, assign_variable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from noetl_ray.dsl.model import Step, Task
     from noetl_ray.dsl.template import Templates
+    from noetl_ray.tools.waiting import Asking
 
 WARNINGS_MAX = 20
 _PIPELINE_NAMES = frozenset(
@@ -71,8 +73,12 @@ class Locals:
         templates: Templates,
         iteration: Mapping[str, Any] | None,
         step: Step,
+        asking: Asking | None = None,
     ) -> None:
         self._step = step
+        self._asking = asking
+        self._rounds: dict[str, int] = {}
+        """How often each callback was waited for."""
         self._names = names
         self._ctx = ctx
         self._templates = templates
@@ -119,6 +125,8 @@ class Locals:
         }
         if self._iter:
             locals_["iter"] = self._iter
+        if self._asking is not None:
+            locals_[CALLBACK] = self._asking.names(task.label, self._rounds)
         if self.output is not None:
             locals_["output"] = locals_["outcome"] = shown(self.output)
         return locals_
@@ -155,9 +163,17 @@ class Locals:
         """A task has run; a failed one leaves its label and `_prev` as they were."""
         self.output = output
         self._output_task = task.label
+        if task.kind == CALLBACK:
+            self._rounds[task.label] = self._rounds.get(task.label, 0) + 1
         if not output["error"]:
             self._prev = task.label
             self._keep(task.label, output["data"])
+
+    def callback_key(self, task: Task) -> str | None:
+        """The digest of the token that answers a task now; None where it cannot be answered."""
+        if self._asking is None:
+            return None
+        return self._asking.key(self._asking.token(task.label, self._rounds.get(task.label, 0)))
 
     def _keep(self, label: str, value: Any) -> None:
         self.values[label] = value
@@ -230,6 +246,7 @@ class Locals:
             "output": told,
             "warnings": list(self.warnings),
             "objects": self._objects.told(),
+            **({"rounds": self._rounds} if self._rounds else {}),
         }
         changed, self._changed = frozenset(self._changed), set()
         return Progress(
@@ -256,6 +273,7 @@ class Locals:
         self._iter.update(scope["iter"])
         self._warnings = list(scope["warnings"])
         self._objects.restore(scope["objects"])
+        self._rounds = dict(scope.get("rounds", {}))
         for key, value in scope["written"].items():
             assign_variable(self._ctx, self._names.seed, key, value)
             self.written[key] = value

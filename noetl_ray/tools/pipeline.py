@@ -8,19 +8,18 @@ goes on from there. How that is stored, what a task printed and who is told is t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from noetl_ray.dsl.template import DROP
+from noetl_ray.dsl.language import CALLBACK
 from noetl_ray.engine.envelope import Output, shown
-from noetl_ray.engine.names import handed_over
 from noetl_ray.errors import LogError, NoetlError, TemplateError, ToolError
 from noetl_ray.tools.keychain import Prepare, was_refused
-from noetl_ray.tools.limits import added_up, after_retry_after
+from noetl_ray.tools.limits import after_retry_after
 from noetl_ray.tools.locals import Locals, Progress
 from noetl_ray.tools.outcome import FailedAttempt, PipelineOutcome, error_of, tool_error
 from noetl_ray.tools.port import Parked, ToolContext, ToolResult
-from noetl_ray.tools.shell_words import fill_commands
+from noetl_ray.tools.rendering import rendered
+from noetl_ray.tools.waiting import PARK_S, RETRY, TIMER, Asking, settled, time_over
 
 if TYPE_CHECKING:
     from noetl_ray.clock import Clock
@@ -28,14 +27,12 @@ if TYPE_CHECKING:
     from noetl_ray.dsl.template import Templates
     from noetl_ray.engine.names import Names
     from noetl_ray.tools.meter import TaskMeter
+    from noetl_ray.tools.port import Tool
     from noetl_ray.tools.registry import ToolRegistry
 
 TASK_RUNS_MAX = 1_000_000
 """A pipeline that jumps for ever is ended here."""
 
-_COERCED_KEYS = frozenset({"input", "args", "params"})
-_DROPPED = frozenset({"params", "headers"})
-"""Where an undefined value of a request is left out instead of sent empty."""
 _ENVELOPE_KEYS = ("http", "pg", "py")
 
 
@@ -75,8 +72,11 @@ class Pipeline:
         meter: TaskMeter | None = None,
         adopt: Adopt | None = None,
         answer: ToolResult | ToolError | None = None,
+        parks: bool = False,
+        asking: Asking | None = None,
     ) -> None:
         self._adopt = adopt
+        self._parks = parks
         self._answer = answer
         self._step = step
         self._registry = registry
@@ -86,7 +86,7 @@ class Pipeline:
         self._prepare = prepare
         self._record = record
         self._meter = meter
-        self._locals = Locals(names, ctx, templates, iteration, step)
+        self._locals = Locals(names, ctx, templates, iteration, step, asking)
         self._failed_attempts: list[FailedAttempt] = []
         self._index = 0
         self._attempt = 1
@@ -181,10 +181,36 @@ class Pipeline:
                 delay_s=delay,
             )
         )
+        self._attempt += 1
+        if self._parks and delay > PARK_S:
+            asked = {"kind": RETRY, "after_s": delay}
+            raise self._parked(task, settled(asked, task.label, self._clock.now_ms()))
         if delay > 0:
             await self._clock.sleep(delay)
-        self._attempt += 1
         return True
+
+    def _parked(self, task: Task, wait: dict[str, Any]) -> Parked:
+        """The pipeline lets go here, and goes on from here."""
+        parked = Parked(wait)
+        parked.progress = self._progress(task.label)
+        return parked
+
+    async def _stand_by(self, task: Task, wait: dict[str, Any]) -> ToolResult:
+        """Let go until what a tool waits for has come; a short time passes here."""
+        kind = wait["kind"]
+        if kind in (TIMER, CALLBACK):
+            key = self._locals.callback_key(task) if kind == CALLBACK else ""
+            if key is None:
+                msg = "a frame cannot wait for an answer: it holds its worker"
+                raise ToolError(msg, "schema")
+            now = self._clock.now_ms()
+            wait = settled(wait, task.label, now, key)
+            span = (wait["until_ms"] - now) / 1000
+            if kind == TIMER and (span <= PARK_S or not self._parks):
+                await self._clock.sleep(max(span, 0.0))
+                return time_over(wait)
+        self._runs -= 1
+        raise self._parked(task, wait)
 
     async def _run_task(self, task: Task) -> Output:
         """One run of one task; an error becomes part of the envelope."""
@@ -210,11 +236,9 @@ class Pipeline:
                 # Last before the call, and after anything that waits: it asks for the lease (P22).
                 context = await self._context_for(task, self._attempt, self._turns, timeout, names)
                 acting = self._clock.monotonic()
-                result = await tool.run(config, context)
+                result = await self._run_tool(tool, task, config, context)
             data, meta, ref = result.data, result.meta, result.ref
-        except Parked as parked:
-            self._runs -= 1
-            parked.progress = self._progress(task.label)
+        except Parked:
             raise
         except ToolError as failure:
             data = failure.data
@@ -255,12 +279,19 @@ class Pipeline:
         self._locals.apply_set(task, task.set, output, by_task=True)
         return output
 
+    async def _run_tool(
+        self, tool: Tool, task: Task, config: dict[str, Any], context: ToolContext
+    ) -> ToolResult:
+        try:
+            return await tool.run(config, context)
+        except Parked as parked:
+            return await self._stand_by(task, parked.wait)
+
     def _answered(self) -> ToolResult | None:
         """What the task that parked waited for, when its pipeline goes on with it."""
         answer, self._answer = self._answer, None
         if answer is None:
             return None
-        self._adopt = None
         if isinstance(answer, ToolError):
             raise answer
         return answer
@@ -285,40 +316,7 @@ class Pipeline:
         given = self._templates.value(wanted, names, coerce=True) if wanted else {}
         self._locals.take(locals_, given)
         text_keys = self._registry.get(task.kind).text_keys
-        config: dict[str, Any] = {}
-        for key, value in task.config.items():
-            if key in text_keys and task.kind == "shell":
-                render = partial(self._templates.text, names=names)
-                config[key] = fill_commands(value, task.config, render)
-            elif key in text_keys:
-                config[key] = self._text(value, names)
-            else:
-                missing = DROP if task.kind == "http" and key in _DROPPED else ""
-                made = self._templates.value(
-                    value, names, coerce=key in _COERCED_KEYS, missing=missing
-                )
-                if made is not DROP:
-                    config[key] = made
-        config["input"] = given
-        if task.kind == "python":
-            config["input"] = {key: handed_over(value) for key, value in given.items()}
-        raw = self._templates.value(task.timeout, names) if task.timeout is not None else None
-        if raw is None and self._step.timeout is not None:
-            raw = self._templates.value(self._step.timeout, names)
-        raw = added_up(raw)
-        try:
-            timeout = float(raw) if raw not in (None, "") else None
-        except (TypeError, ValueError):
-            msg = f"timeout {raw!r} is not a number of seconds"
-            raise TemplateError(msg, str(task.timeout)) from None
-        return config, timeout
-
-    def _text(self, value: Any, names: Mapping[str, Any]) -> Any:
-        if isinstance(value, str):
-            return self._templates.text(value, names)
-        if isinstance(value, list):
-            return [self._text(item, names) for item in value]
-        return value
+        return rendered(task, self._step, given, text_keys, self._templates, names)
 
     def _matching(self, task: Task, output: Output) -> Rule | None:
         if not task.rules:

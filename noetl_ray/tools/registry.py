@@ -131,6 +131,7 @@ def default_registry(
         spark: Who runs spark tasks; None fails them.
     """
     from noetl_ray.tools.artifact import ArtifactTool
+    from noetl_ray.tools.callback import CallbackTool
     from noetl_ray.tools.http import HttpTool
     from noetl_ray.tools.nats_tool import NatsTool
     from noetl_ray.tools.noop import NoopTool
@@ -138,9 +139,12 @@ def default_registry(
     from noetl_ray.tools.postgres import PostgresTool
     from noetl_ray.tools.python import PythonTool
     from noetl_ray.tools.shell import ShellTool
+    from noetl_ray.tools.wait import WaitTool
 
     registry = ToolRegistry()
     registry.register(NoopTool())
+    registry.register(WaitTool())
+    registry.register(CallbackTool())
     registry.register(ArtifactTool())
     registry.register(PlaybookTool())
     registry.register(

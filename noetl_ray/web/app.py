@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from noetl_ray import __version__
 from noetl_ray.errors import ConfigError
 from noetl_ray.web import (
+    callbacks,
     catalog,
     commands,
     credentials,
@@ -65,6 +66,7 @@ def create_app(deps: GatewayDeps) -> FastAPI:
     for module in (
         catalog,
         submitting,
+        callbacks,
         executions,
         events,
         commands,

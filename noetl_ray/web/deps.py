@@ -22,6 +22,7 @@ from noetl_ray.replay.snapshots import SnapshotStore
 from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.submit import SubmitPorts
+from noetl_ray.submit.tokens import CallbackTokens
 from noetl_ray.web.frame_board import FrameBoard
 from noetl_ray.web.metrics import Metrics
 from noetl_ray.web.shard_board import ShardBoard
@@ -64,6 +65,8 @@ class GatewayDeps:
     """What was heard of the frames of all conductors."""
     shards: ShardBoard | None = None
     """What was heard of the shards of all conductors."""
+    callbacks: CallbackTokens | None = None
+    """Reads tokens of callbacks; without it only people answer."""
     health: Callable[[], Awaitable[dict[str, Any]]] | None = None
     """More facts for the health page; a raised error makes it unhealthy."""
 

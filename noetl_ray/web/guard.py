@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 OPEN_PATHS = frozenset({"/api/health"})
+OPEN_PREFIX = "/api/callbacks/"
+"""What follows it is a permission of its own."""
 LONG_POLLS = ("/wait",)
 
 _log = logging.getLogger(__name__)
@@ -104,7 +106,9 @@ class Guard:
         origin = headers.get("origin")
         if self._loopback and origin and not is_loopback(urlsplit(origin).hostname or ""):
             return problem(403, "forbidden", "pages of other sites may not call this API")
-        if self._token and scope["path"] not in OPEN_PATHS and not self._known(headers):
+        path = scope["path"]
+        is_open = path in OPEN_PATHS or path.startswith(OPEN_PREFIX)
+        if self._token and not is_open and not self._known(headers):
             hint = "send Authorization: Bearer TOKEN (gateway.token, NOETL_GATEWAY_TOKEN)"
             return problem(401, "unauthorized", "a valid bearer token is needed", hint)
         length = headers.get("content-length", "0")

@@ -53,6 +53,11 @@ def test_the_objects_example(runtime: Runtime):
     assert {each.aggregate_type for each in said} == {"business_object"}
 
 
+def test_the_approval_example_waits_no_longer_than_it_says(runtime: Runtime):
+    ended = runtime.run(text_of("approval"), {"patience": 0}).completed()
+    assert ended["refuse"] == {"paid": 0, "late": True}
+
+
 def test_the_fanout_example(runtime: Runtime):
     ended = runtime.run(text_of("fanout")).completed()
     values = [(n * 37) % 101 for n in range(0, 20_000, 7)]

@@ -13,6 +13,7 @@ from noetl_ray.engine.state import TERMINAL_STATUSES, ExecutionState
 from noetl_ray.events.types import COMMAND_TERMINAL, FRAME_TERMINAL, TASK_RECORDS, EventType
 from tests.simulation.features.secrets import SECRET
 from tests.simulation.invariants import Invariants
+from tests.simulation.invariants_waits import WaitInvariants
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +34,7 @@ class Ledger:
         self.of_shard: dict[int, list[Recorded]] = defaultdict(list)
         """Records of executions by shard, in order."""
         self._invariants = Invariants()
+        self._waits = WaitInvariants()
         self._ended: set[str] = set()
         self._recorded: set[tuple[str, str, str]] = set()
         self._rows: set[tuple[str, str]] = set()
@@ -46,6 +48,7 @@ class Ledger:
             self.violations.append(f"invariant 5: a secret at {recorded.subject}")
         for event in recorded.record.events:
             kind = event.event_type
+            self.violations += self._waits.take(event, recorded.position)
             if kind in COMMAND_TERMINAL or kind in FRAME_TERMINAL:
                 self._ended.add(event.command_id or "")
                 self._ended.add(event.frame_id or "")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from noetl_ray.errors import ToolError
 from noetl_ray.tools.port import ToolContext, ToolResult
+from tests.simulation.answers import give_answer
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -28,6 +29,8 @@ class EffectTool:
         world.effect(context)
         await world.clock.sleep(float(config.get("takes_ms", 0)) / 1000)
         context.log("stdout", f"effect of {context.step}")
+        if "asks" in config:
+            world.loop.spawn("", give_answer(world, config["asks"], config["answer"]))
         if context.attempt <= int(config.get("fail_first", 0)):
             msg = "simulated failure"
             raise ToolError(msg, "server_error", True, {"status_code": 500})

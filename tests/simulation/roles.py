@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from actors.callbacks import Callbacks
 from actors.conductor import Conductor
 from actors.contexts import ContextStore
 from actors.deciding import ConductorPorts
@@ -20,9 +21,11 @@ from actors.worker import Worker
 from actors.worker_ports import WorkerIdentity, WorkerPorts
 from noetl_ray.credentials.memory import MemoryCredentials
 from noetl_ray.dsl.template import Templates
+from noetl_ray.tools.callback import CallbackTool
 from noetl_ray.tools.noop import NoopTool
 from noetl_ray.tools.playbook import PlaybookTool
 from noetl_ray.tools.registry import ToolRegistry
+from noetl_ray.tools.wait import WaitTool
 from placement.offer import Place
 from tests.simulation.outside import EffectTool
 from tests.simulation.queue import QueueTool
@@ -97,7 +100,8 @@ def _owner(world: World, mine: Mine, ids: SnowflakeIds) -> LeasedShards | FixedS
 def worker(world: World, mine: Mine) -> Role:
     """A worker whose tools reach the simulated world outside."""
     registry = ToolRegistry()
-    for tool in (NoopTool(), PlaybookTool(), EffectTool(world), QueueTool(world, mine.process)):
+    plain = (NoopTool(), PlaybookTool(), WaitTool(), CallbackTool())
+    for tool in (*plain, EffectTool(world), QueueTool(world, mine.process)):
         registry.register(tool)
     return Worker(
         WorkerIdentity(
@@ -121,6 +125,7 @@ def worker(world: World, mine: Mine) -> Role:
             clock=mine.clock,
             env={},
             submit=world.submit_as(mine.producer, mine.log, mine.clock),
+            callbacks=Callbacks(tokens=world.tokens),
         ),
         lease_ms=LEASE_MS,
         announce_ms=1000,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from noetl_ray.errors import LogUnavailableError, NoetlError, StoreUnavailableError
 from noetl_ray.submit import Submission, cancel_execution, register_playbook, submit_execution
 from noetl_ray.testing.simloop import SimLoop, run_simulated
+from tests.simulation.answers import pause_and_resume
 from tests.simulation.derived import check_read_model
 from tests.simulation.faults import CALM, ROUGH
 from tests.simulation.generate import CHILDREN, random_children, random_playbook
@@ -29,6 +30,7 @@ LIMIT_S = 4_000.0
 AFTER_S = 6.0
 """How long everything is watched after its end: hints are up to five seconds late."""
 CANCELLED = 0.08
+PAUSED = 0.15
 TOLD_TWICE = 0.3
 
 
@@ -150,6 +152,8 @@ async def _submit(world: World, order: Order, *, rough: bool) -> int:
             world.violations.append(f"key {order.key} made {one} and {two}")
     else:
         one = await _ask(world, asked)
+    if rough and world.loop.rng.random() < PAUSED:
+        world.trouble.append(world.loop.spawn("", pause_and_resume(world, one)))
     if rough and order.cancel_after_s is not None:
         world.trouble.append(world.loop.spawn("", _cancel(world, one, order.cancel_after_s)))
     return one

@@ -22,6 +22,7 @@ from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.shards.memory import MemoryCheckpoints, MemoryOwners
 from noetl_ray.submit import SubmitPorts
+from noetl_ray.submit.tokens import CallbackTokens
 from noetl_ray.testing.simloop import SimClock, SimLoop
 from noetl_ray.tools.port import ToolContext
 from noetl_ray.wal.port import Log
@@ -75,6 +76,7 @@ class World:
         """Whether an effect whose result is stored already is wrong: so when stores never fail and
         no two holders run at once."""
         self.scope = Scope()
+        self.tokens = CallbackTokens(b"s" * 32)
         self._generator = 1
         self._incarnations: Counter[str] = Counter()
         self.processes: dict[str, str] = {}

@@ -16,6 +16,7 @@ from tests.simulation.features.flow import add_cycle
 from tests.simulation.features.loops import add_cursor, add_fanout, add_loop
 from tests.simulation.features.secrets import add_secret
 from tests.simulation.features.tools import add_tool, set_variable
+from tests.simulation.features.waits import add_wait
 
 Step = dict[str, Any]
 Book = dict[str, Any]
@@ -27,6 +28,7 @@ STEP_FEATURES: list[tuple[float, StepFeature]] = [
     (0.25, add_loop),
     (0.15, add_cursor),
     (0.15, add_fanout),
+    (0.3, add_wait),
     (0.4, set_variable),
 ]
 """Tried in this order; each leaves a step alone that it does not suit."""

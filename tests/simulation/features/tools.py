@@ -77,7 +77,7 @@ def effect(rng: random.Random) -> dict[str, Any]:
     chance = rng.random()
     if chance < 0.2:
         tool["fail_first"] = rng.randint(1, 2)
-        then = {"do": "retry", "attempts": 4, "delay": 0.5}
+        then = {"do": "retry", "attempts": 4, "delay": rng.choice([0.5, 0.5, 2])}
         rule = {"when": "{{ output.status == 'error' }}", "then": then}
         tool["spec"] = {"policy": {"rules": [rule]}}
     elif chance < 0.27:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from actors.barrier import BarrierBook
+from actors.callbacks import Callbacks
 from actors.conductor import Conductor
 from actors.contexts import ContextStore
 from actors.deciding import ConductorPorts
@@ -32,12 +33,15 @@ from noetl_ray.results.store import ResultStore
 from noetl_ray.scope import Scope
 from noetl_ray.shards.memory import MemoryCheckpoints, MemoryOwners
 from noetl_ray.submit import Submission, SubmitPorts, submit_execution
+from noetl_ray.submit.tokens import CallbackTokens
 from noetl_ray.testing.simloop import SimClock, SimLoop, run_simulated
 from noetl_ray.tools.artifact import ArtifactTool
+from noetl_ray.tools.callback import CallbackTool
 from noetl_ray.tools.noop import NoopTool
 from noetl_ray.tools.playbook import PlaybookTool
 from noetl_ray.tools.port import ToolContext, ToolResult
 from noetl_ray.tools.registry import ToolRegistry
+from noetl_ray.tools.wait import WaitTool
 from noetl_ray.wal.memory import MemoryLog
 from noetl_ray.wal.port import Recorded
 from noetl_ray.wal.tasklog_memory import MemoryTaskLog
@@ -148,6 +152,7 @@ class Rig:
         self.on_append: Callable[[str, Record], Awaitable[None]] | None = None
         self.on_ack: Callable[[str, Record], Awaitable[None]] | None = None
         self.barriers = BarrierBook()
+        self.tokens = CallbackTokens(b"k" * 32)
         self.processes: dict[str, str] = {}
         self._generator = 0
         self.submit_ports = SubmitPorts(
@@ -226,6 +231,8 @@ class Rig:
         registry = ToolRegistry(plugins=[])
         registry.register(NoopTool())
         registry.register(PlaybookTool())
+        registry.register(WaitTool())
+        registry.register(CallbackTool())
         registry.register(ActTool(self))
         registry.register(ArtifactTool())
         return WorkerPorts(
@@ -243,6 +250,7 @@ class Rig:
             env={},
             submit=self.submit_ports,
             barriers=self.barriers,
+            callbacks=Callbacks(tokens=self.tokens, url="http://gate"),
         )
 
     def identity(self, worker_id: str = "w1", incarnation: str = "i1", slots: int = 2) -> Any:
@@ -316,18 +324,22 @@ class Rig:
     def state(self, execution_id: int) -> ExecutionState:
         return replay(self.records())[execution_id]
 
-    async def until(self, true: Callable[[], Any], within_s: float = 120) -> None:
+    async def until(
+        self, true: Callable[[], Any], within_s: float = 120, look_s: float = 0.05
+    ) -> None:
         deadline = self.loop.time() + within_s
         while not true():
             assert self.loop.time() < deadline, (
                 f"not within {within_s} s: {inspect.getsource(true)}"
             )
-            await self.clock.sleep(0.05)
+            await self.clock.sleep(look_s)
 
-    async def ended(self, execution_id: int, within_s: float = 120) -> ExecutionState:
+    async def ended(
+        self, execution_id: int, within_s: float = 120, look_s: float = 0.05
+    ) -> ExecutionState:
         def over() -> bool:
             state = replay(self.records()).get(execution_id)
             return state is not None and state.terminal
 
-        await self.until(over, within_s)
+        await self.until(over, within_s, look_s)
         return self.state(execution_id)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from actors.assembly import HostRuntime, _build
+from actors.callbacks import Callbacks
 from actors.conductor import Conductor
 from actors.keeper import Keeper
 from actors.materializer import Materializer
@@ -114,6 +115,7 @@ async def build(rig: Rig, role: str, host: str = "hot/0", **runtime_: Any) -> An
         programs=rig.programs(),
         templates=None,
         credentials=rig.credentials,
+        callbacks=Callbacks(),
         ids=rig.ids(),
         clock=rig.clock,
         env={},

@@ -80,7 +80,7 @@ workflow:
       url: u
       spec:
         policy:
-          rules: [{when: "{{ output.error }}", then: {do: retry, attempts: 3, delay: 2}}]
+          rules: [{when: "{{ output.error }}", then: {do: retry, attempts: 3, delay: 0.5}}]
 """
 
     def act(_config: Any, context: Any) -> Any:
@@ -93,7 +93,7 @@ workflow:
     rig.cluster()
     await rig.ended(await rig.submit(body))
     failed = rig.events(EventType.TASK_ATTEMPT_FAILED)
-    assert [(e.payload["attempt"], e.payload["delay_s"]) for e in failed] == [(1, 2.0), (2, 2.0)]
+    assert [(e.payload["attempt"], e.payload["delay_s"]) for e in failed] == [(1, 0.5), (2, 0.5)]
     assert failed[0].payload["error"]["status_code"] == 503
     (record,) = [r.record for r in rig.records() if failed[0] in r.record.events]
     assert [e.event_type.value for e in record.events] == [

@@ -8,6 +8,7 @@ import socket
 
 import pytest
 
+from actors.callbacks import Callbacks
 from actors.gateway import Gateway, open_gateway
 from noetl_ray.client import Client
 from noetl_ray.config.settings import Settings
@@ -95,6 +96,7 @@ async def test_opens_over_what_a_host_shares():
         placement = Placement()
         results = kit.results
         credentials = kit.credentials
+        callbacks = Callbacks()
         ids = SnowflakeIds(3, kit.clock)
         clock = kit.clock
 

@@ -92,6 +92,7 @@ class StubGateway:
             ("POST", f"{at}/rerun"): lambda: {"execution_id": str(ID + 1)},
             ("POST", f"{at}/cancel"): lambda: {"status": "requested"},
             ("POST", f"{at}/pause"): lambda: {"status": "pause_requested"},
+            ("POST", f"{at}/callbacks/approve"): lambda: {"duplicate": False},
             ("POST", f"{at}/resume"): lambda: {"status": "resume_requested"},
             ("GET", "/api/executions"): lambda: {
                 "executions": self.children if "parent" in query else [self.execution()]

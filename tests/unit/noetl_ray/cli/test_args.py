@@ -34,6 +34,7 @@ CALLS = [
     ["cancel", "1", "--reason", "why"],
     ["pause", "1", "--reason", "why"],
     ["resume", "1"],
+    ["answer", "1", "step", "--data", "true", "--index", "2"],
     ["rerun", "1"],
     ["frames", "1", "--status", "RUNNING"],
     ["shards"],

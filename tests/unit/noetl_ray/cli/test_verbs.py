@@ -164,6 +164,16 @@ def test_pause_and_resume_say_what_comes_next(call: Any, gateway: Any) -> None:
     assert len(gateway.asked("POST", f"/api/executions/{ID}/resume")) == 1
 
 
+def test_an_answer_is_sent_as_json(call: Any, gateway: Any) -> None:
+    code, _, err = call("answer", str(ID), "approve", "--data", '{"ok": true}')
+    assert code == 0
+    assert "goes on" in err
+    assert gateway.asked("POST", f"/api/executions/{ID}/callbacks/approve") == [{"ok": True}]
+    code, _, err = call("answer", str(ID), "approve", "--data", "{")
+    assert code == 2
+    assert "not JSON" in err
+
+
 def test_credentials(call: Any, gateway: Any) -> None:
     Path("pg.json").write_text('{"password": "hunter2"}')
     code, out, err = call("credential", "add", "pg", "--type", "postgres", "--data-file", "pg.json")

@@ -94,7 +94,7 @@ def test_an_environment_value_that_is_no_number(text: str) -> None:
     [
         ("runtme: {}", "runtme", "'runtime'"),
         ("runtime: {shard_cont: 4}", "runtime.shard_cont", "'shard_count'"),
-        ("gateway: {zzz: 4}", "gateway.zzz", "known here: host, port, token"),
+        ("gateway: {zzz: 4}", "gateway.zzz", "known here: host, port, public_url, token"),
     ],
 )
 def test_unknown_keys_get_a_suggestion(text: str, key: str, hint: str) -> None:

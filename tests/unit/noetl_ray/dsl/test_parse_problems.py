@@ -301,9 +301,8 @@ def test_inside_a_step(body: str, expected: list[str]) -> None:
             "{kind: zzz}",
             [
                 "error 6:18 workflow[0].tool.kind: unknown tool kind 'zzz' "
-                "(kinds are artifact, duckdb, http, nats, noop, playbook, postgres, python, shell, "
-                "spark, "
-                "transfer)"
+                "(kinds are artifact, callback, duckdb, http, nats, noop, playbook, postgres, "
+                "python, shell, spark, transfer, wait)"
             ],
         ),
         *(
@@ -330,8 +329,9 @@ def test_inside_a_step(body: str, expected: list[str]) -> None:
         (
             "{code: x}",
             [
-                "error 6:11 workflow[0].tool: the tool has no 'kind' (kinds are artifact, duckdb, "
-                "http, nats, noop, playbook, postgres, python, shell, spark, transfer)"
+                "error 6:11 workflow[0].tool: the tool has no 'kind' (kinds are artifact, "
+                "callback, duckdb, http, nats, noop, playbook, postgres, python, shell, spark, "
+                "transfer, wait)"
             ],
         ),
         (

@@ -24,6 +24,7 @@ frame.started loop.done loop.fanin.completed loop.item loop.shard.done loop.star
 playbook.completed playbook.failed playbook.initialized playbook.registered shard.claimed
 shard.released stage.closed stage.opened step.done step.enter step.exit step.failed
 task.attempt.failed task.done task.failed task.parked worker.joined worker.left worker.lost
+callback.ignored callback.received
 """
 
 
