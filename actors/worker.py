@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from actors.collection_frame import CollectionFrameRun
 from actors.command_run import CommandRun
 from actors.frame_run import FrameRun
+from actors.ended_work import EndedWork
 from actors.holding import subject_of
 from actors.lease import LeaseLostError, WorkerLease
 from actors.messages import (
@@ -68,6 +69,7 @@ class Worker:
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._seen: OrderedDict[tuple[str, int], None] = OrderedDict()
         self._nudged: set[str] = set()
+        self._ended_work = EndedWork(ports.log, ports.clock.monotonic, self._drop)
         self._stoppers: list[Callable[[], Awaitable[None]]] = []
         self._done = 0
         self._refused = 0
@@ -122,6 +124,7 @@ class Worker:
             running=len(self._tasks),
         )
         await self._p.hints.send(ANNOUNCE, encode(announcement))
+        self._ended_work.look()
         await self._p.clock.sleep(self._announce_s)
 
     async def _notice_loss(self) -> None:
@@ -139,6 +142,7 @@ class Worker:
         """Leave: stop taking offers, drop what runs (the log has it), say goodbye."""
         for stopper in self._stoppers:
             await stopper()
+        await self._ended_work.stop()
         for task in list(self._tasks.values()):
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -169,6 +173,7 @@ class Worker:
         self._see(command_id, offer.version)
         task = asyncio.create_task(self._work(offer))
         self._tasks[holding] = task
+        self._ended_work.began(holding, offer)
         task.add_done_callback(lambda _t: self._ended(holding))
 
     def _see(self, command_id: str, version: int) -> None:
@@ -179,11 +184,15 @@ class Worker:
 
     def _ended(self, holding: tuple[str, int]) -> None:
         self._tasks.pop(holding, None)
+        self._ended_work.ended(holding)
         self._nudged.discard(holding[0])
 
     async def _on_cancel(self, _subject: str, data: bytes) -> None:
-        nudge = decode_nudge(data)
-        prefix = f"{nudge.execution_id}-"
+        self._drop(decode_nudge(data).execution_id)
+
+    def _drop(self, execution_id: int) -> None:
+        """An execution has ended: nothing of it is to run on."""
+        prefix = f"{execution_id}-"
         for (command_id, _attempt), task in list(self._tasks.items()):
             if command_id.startswith(prefix):
                 self._nudged.add(command_id)

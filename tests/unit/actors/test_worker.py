@@ -134,11 +134,11 @@ async def test_p23_a_nudge_leaves_other_executions_alone(rig: Rig) -> None:
 
 @simulated
 async def test_p23_a_late_result_is_recorded_and_routes_nothing(rig: Rig) -> None:
-    """The nudge was lost: the work ends, its result is a fact, the execution stays cancelled."""
+    """The nudge was lost and the work short: its result is a fact, the execution stays cancelled."""
     rig.lose = lambda subject: subject == CANCEL
     rig.cluster()
     await rig.clock.sleep(1)
-    body = "workflow: [{step: a, tool: {kind: http, url: u, takes: 5}, next: b}, {step: b}]"
+    body = "workflow: [{step: a, tool: {kind: http, url: u, takes: 0.4}, next: b}, {step: b}]"
     execution_id = await rig.submit(body)
     await rig.until(lambda: rig.calls)
     await cancel_execution(rig.submit_ports, rig.scope, execution_id, "enough")
@@ -146,6 +146,38 @@ async def test_p23_a_late_result_is_recorded_and_routes_nothing(rig: Rig) -> Non
     assert len(rig.events(EventType.CALL_DONE)) == 1
     assert rig.events(EventType.STEP_EXIT) == []
     assert rig.state(execution_id).status == "CANCELLED"
+
+
+@simulated
+async def test_p23_a_cancel_whose_nudges_are_all_lost_ends_the_work_within_two_seconds(
+    rig: Rig,
+) -> None:
+    rig.lose = lambda subject: subject == CANCEL
+    rig.cluster()
+    other = await rig.submit(ONE % 8)
+    execution_id = await rig.submit(ONE % 300)
+    await rig.until(lambda: len(rig.calls) == 2)
+    await rig.clock.sleep(3)
+    await cancel_execution(rig.submit_ports, rig.scope, execution_id, "enough")
+    await rig.until(lambda: rig.events(EventType.COMMAND_CANCELLED), within_s=2)
+    assert rig.state(execution_id).status == "CANCELLED"
+    assert (await rig.ended(other)).status == "COMPLETED"
+    assert rig.finished == 1
+
+
+@simulated
+async def test_p23_a_log_out_of_reach_does_not_keep_a_worker_from_announcing_itself(
+    rig: Rig,
+) -> None:
+    async def silence(_subject: str) -> None:
+        await rig.clock.sleep(60)
+
+    rig.cluster()
+    await rig.submit(ONE % 40)
+    await rig.until(lambda: rig.calls)
+    rig.log.last = silence  # type: ignore[assignment,method-assign]
+    await rig.clock.sleep(20)
+    assert rig.events(EventType.WORKER_LOST) == []
 
 
 @simulated
