@@ -1,4 +1,4 @@
-"""Whether what a worker runs is still wanted: the log is asked where nudges may have been lost (P23).
+"""Whether what a worker runs is still wanted: it asks the log, as nudges may be lost (P23).
 
 Owns which executions are asked about and how often. Work of less than a moment is never asked
 about, so commands of the hot path cost nothing here.

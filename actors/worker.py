@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from actors.collection_frame import CollectionFrameRun
 from actors.command_run import CommandRun
-from actors.frame_run import FrameRun
 from actors.ended_work import EndedWork
+from actors.frame_run import FrameRun
 from actors.holding import subject_of
 from actors.lease import LeaseLostError, WorkerLease
 from actors.messages import (

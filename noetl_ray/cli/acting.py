@@ -70,7 +70,9 @@ def answer(context: Context) -> int:
 
 def rerun(context: Context) -> int:
     """Run again; the answer is the new id."""
-    new = ask(context, lambda client: client.rerun(context.args.id)).execution_id
+    args = context.args
+    step = args.from_step
+    new = ask(context, lambda client: client.rerun(args.id, from_step=step)).execution_id
     if context.json:
         context.emit({"execution_id": str(new)})
     else:

@@ -241,6 +241,15 @@ def _acting_verbs(verbs: Verbs) -> None:
             parser.add_argument("--reason", default=f"{name}, from the command line")
         if name == "cancel":
             parser.add_argument("--no-cascade", action="store_true", help="leave its children")
+        if name == "rerun":
+            parser.add_argument(
+                "--from",
+                dest="from_step",
+                nargs="?",
+                const="",
+                metavar="STEP",
+                help="go on there, with what was done before; without STEP where it failed",
+            )
     answer = verb(
         verbs,
         "answer",

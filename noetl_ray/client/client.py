@@ -285,9 +285,14 @@ class Client(CatalogCalls, UpkeepCalls):
         answer = await self._get("/api/commands", execution_id=execution_id, status=status)
         return list(answer["commands"])
 
-    async def rerun(self, execution_id: int) -> Started:
-        """Submit the same playbook version and workload anew."""
-        return read(Started, await self._call("POST", _at(execution_id, "rerun"), {}))
+    async def rerun(self, execution_id: int, *, from_step: str | None = None) -> Started:
+        """Submit the same playbook version and workload anew.
+
+        With ``from_step`` it goes on there and reuses what was done before; an empty one means the
+        step that failed.
+        """
+        body = {} if from_step is None else {"from_step": from_step}
+        return read(Started, await self._call("POST", _at(execution_id, "rerun"), body))
 
     async def credential_add(
         self, name: str, kind: str, data: dict[str, Any], *, description: str = ""

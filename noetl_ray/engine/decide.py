@@ -15,6 +15,7 @@ from noetl_ray.clock import iso_utc
 from noetl_ray.engine import ending
 from noetl_ray.engine.children import take_child_fact
 from noetl_ray.engine.context import command_context
+from noetl_ray.engine.continuing import initialize
 from noetl_ray.engine.envelope import Output, http_block, output_value
 from noetl_ray.engine.fold import apply_control, consume
 from noetl_ray.engine.fold_children import CHILD_FACTS
@@ -88,8 +89,8 @@ class _Deciding:
         consume(self.draft, (position,))
         kind = fact.event_type
         if kind is EventType.EXECUTION_REQUESTED:
-            self.emit(EventType.PLAYBOOK_INITIALIZED, {"playbook": fact.payload["playbook"]})
-            self._enter(self.program.playbook.entry)
+            if initialize(self, fact):
+                self._enter(self.program.playbook.entry)
         elif kind in INBOX_FACTS:
             take_from_inbox(self, fact, position)
         elif kind in CHILD_FACTS:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 
 from noetl_ray.dsl.merge import seed_variables
+from noetl_ray.engine.continuing import begin, take_over
 from noetl_ray.engine.fold_children import CHILD_FACTS, ask_child, child_ended
 from noetl_ray.engine.fold_loops import (
     change_holder,
@@ -141,6 +142,7 @@ def apply_control(draft: ExecutionState, event: Event, position: int) -> None:
     if kind is EventType.PLAYBOOK_INITIALIZED:
         draft.status = "RUNNING"
         draft.started_at = event.event_time
+        begin(draft, payload)
     elif kind is EventType.STEP_ENTER:
         _enter(draft, event)
     elif kind is EventType.COMMAND_ISSUED:
@@ -237,6 +239,7 @@ def _apply_fact(draft: ExecutionState, event: Event, position: int) -> None:
         draft.playbook = msgspec.convert(payload["playbook"], PlaybookRef)
         draft.workload = payload["workload"]
         draft.ctx = seed_variables(draft.workload)
+        take_over(draft, payload)
         draft.project_id = payload["project_id"]
         draft.parent_execution_id = payload.get("parent_execution_id")
         draft.parent = payload.get("parent")

@@ -26,8 +26,10 @@ from noetl_ray.errors import (
 from noetl_ray.events.canonical import canonical_json, digest, sha256_hex
 from noetl_ray.events.types import EXECUTION_TERMINAL, AggregateType, EventType
 from noetl_ray.payloads.content import get_payload, put_payload
+from noetl_ray.replay.reading import read_execution
 from noetl_ray.results.redact import has_credentials, mask, mask_marked
 from noetl_ray.submit.catalog import CatalogEntry, find_playbook, load_playbook, register_playbook
+from noetl_ray.submit.continuing import what_was_done
 from noetl_ray.wal.subjects import (
     control_subject,
     keyed_submit_subject,
@@ -62,6 +64,8 @@ class Submission:
     parent_execution_id: int | None = None
     merged: bool = False
     """The workload holds the playbook's defaults already, as that of a request run again does."""
+    again: dict[str, Any] | None = field(default=None, repr=False)
+    """What it takes over from an earlier execution, where it goes on from one of its steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +117,7 @@ async def _submit(
             "workload": workload,
             "project_id": project_id,
             "parent_execution_id": asked.parent_execution_id,
+            **({} if asked.again is None else {"again": asked.again}),
         },
         aggregate=(AggregateType.SUBMISSION, f"submission/{execution_id}"),
         idempotency_key=asked.idempotency_key or f"{execution_id}/requested",
@@ -205,11 +210,17 @@ async def rerun_execution(
     *,
     project_id: str = "default",
     idempotency_key: str | None = None,
+    from_step: str | None = None,
 ) -> Submitted:
     """Submit the same playbook version and workload as a new execution.
 
+    With ``from_step`` it goes on there and takes over what was done before; an empty one means the
+    step that failed.
+
     Raises:
-        NotFoundError: there is no such execution.
+        NotFoundError: there is no such execution, or no such step in it.
+        ConflictError: it has not ended, and is to be gone on with.
+        UsageError: what was done before the step cannot be reused.
     """
     event = await _request(ports, scope, execution_id, project_id, idempotency_key)
     pinned, workload = event.payload["playbook"], event.payload["workload"]
@@ -223,6 +234,10 @@ async def rerun_execution(
         workload=workload,
         merged=True,
     )
+    if from_step is not None:
+        records = await read_execution(ports.log, scope, execution_id)
+        playbook = await load_playbook(ports, scope, pinned["digest"])
+        asked = replace(asked, again=what_was_done(records, playbook, from_step or None))
     return await submit_execution(ports, scope, project_id, asked)
 
 

@@ -74,6 +74,13 @@ class CancelRequest(msgspec.Struct, kw_only=True):
     cascade: bool = True
 
 
+class RerunRequest(msgspec.Struct, kw_only=True):
+    """Body of a rerun."""
+
+    from_step: str | None = None
+    """Where to go on; empty means the step that failed, null runs all of it again."""
+
+
 class PauseRequest(msgspec.Struct, kw_only=True):
     """Body of a pause."""
 

@@ -26,6 +26,7 @@ from noetl_ray.web.shapes import (
     CancelRequest,
     ExecuteRequest,
     PauseRequest,
+    RerunRequest,
     json_response,
     read_body,
     schema_of,
@@ -104,12 +105,15 @@ async def resume(execution_id: str, caller: Asking) -> Response:
     return json_response({"execution_id": execution_id, "status": "resume_requested"}, status=202)
 
 
-@routes.post("/executions/{execution_id}/rerun")
-async def rerun(execution_id: str, caller: Asking) -> Response:
+@routes.post("/executions/{execution_id}/rerun", openapi_extra=schema_of(RerunRequest))
+async def rerun(execution_id: str, request: Request, caller: Asking) -> Response:
     """Submit the same playbook version and workload anew."""
     number = execution_id_of(execution_id)
     known = await known_of(caller, number)
-    found = await rerun_execution(caller.deps.submit, caller.scope, number, **known)
+    body = await read_body(request, RerunRequest)
+    found = await rerun_execution(
+        caller.deps.submit, caller.scope, number, from_step=body.from_step, **known
+    )
     _count(caller, found)
     return json_response({**submitted_shape(found), "rerun_of": execution_id})
 

@@ -134,7 +134,7 @@ async def test_p23_a_nudge_leaves_other_executions_alone(rig: Rig) -> None:
 
 @simulated
 async def test_p23_a_late_result_is_recorded_and_routes_nothing(rig: Rig) -> None:
-    """The nudge was lost and the work short: its result is a fact, the execution stays cancelled."""
+    """The nudge was lost, the work short: a result is a fact, the execution stays cancelled."""
     rig.lose = lambda subject: subject == CANCEL
     rig.cluster()
     await rig.clock.sleep(1)

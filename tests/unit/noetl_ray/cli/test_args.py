@@ -35,6 +35,7 @@ CALLS = [
     ["pause", "1", "--reason", "why"],
     ["resume", "1"],
     ["answer", "1", "step", "--data", "true", "--index", "2"],
+    ["rerun", "1", "--from", "load"],
     ["rerun", "1"],
     ["frames", "1", "--status", "RUNNING"],
     ["shards"],
