@@ -193,9 +193,7 @@ class Dispatcher:
         if command.worker_id is None:
             self.enqueue(state.execution_id, command_id)
             self.serve()
-            return
-        issued = await self._issued(command)
-        if issued is not None:
+        elif (issued := await self._issued(command)) is not None:
             await self.offer(state, command, issued)
 
     def enqueue(self, execution_id: int, command_id: str, issued: Event | None = None) -> None:
