@@ -150,7 +150,9 @@ def test_result(call: Any) -> None:
 
 def test_cancel_and_rerun(call: Any, gateway: Any) -> None:
     assert call("cancel", str(ID), "--reason", "enough")[0] == 0
-    assert gateway.asked("POST", f"/api/executions/{ID}/cancel") == [{"reason": "enough"}]
+    assert gateway.asked("POST", f"/api/executions/{ID}/cancel") == [
+        {"reason": "enough", "cascade": True}
+    ]
     code, out, _ = call("rerun", str(ID))
     assert (code, out.strip()) == (0, str(ID + 1))
 
