@@ -12,10 +12,19 @@ from typing import Any
 import pytest
 
 from actors.checkpointer import Checkpointer
+from noetl_ray.errors import NoetlError
 from noetl_ray.shards.checkpoint import Save
 from tests.simulation.scenario import run_seed
 
 SEEDS_MAX = 20
+
+
+def caught(seed: int) -> bool:
+    """Whether something is found wrong under a seed, or not even the checks get through it."""
+    try:
+        return bool(run_seed(seed))
+    except NoetlError:
+        return True
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +44,7 @@ def test_p25_a_checkpoint_ahead_of_its_states_is_caught(monkeypatch: pytest.Monk
         return save
 
     monkeypatch.setattr(Checkpointer, "_made", made)
-    assert any(run_seed(seed) for seed in range(SEEDS_MAX))
+    assert any(caught(seed) for seed in range(SEEDS_MAX))
 
 
 def test_p25_a_checkpoint_that_forgets_what_ended_is_caught(
@@ -49,4 +58,4 @@ def test_p25_a_checkpoint_that_forgets_what_ended_is_caught(
             real(self, state)
 
     monkeypatch.setattr(Checkpointer, "touch", touch)
-    assert any(run_seed(seed) for seed in range(SEEDS_MAX))
+    assert any(caught(seed) for seed in range(SEEDS_MAX))
