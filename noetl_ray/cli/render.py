@@ -113,13 +113,18 @@ def step_lines(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list
     lines = []
     for name, step in steps_of(now).items():
         was = old.get(name, {})
-        if (was.get("status"), was.get("visits")) == (step.get("status"), step.get("visits")):
+        if _looks(was) == _looks(step):
             continue
         note = error_text(step.get("error")) or waiting_text(step) or rows_text(step)
         span = took(step.get("entered_at"), step.get("exited_at"))
         words = (name, str(step.get("status", "")), span, cut(note))
         lines.append("  ".join(word for word in words if word))
     return lines
+
+
+def _looks(step: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What must change about a step before it is told again."""
+    return step.get("status"), step.get("visits"), waiting_text(step)
 
 
 def steps_of(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

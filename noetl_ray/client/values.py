@@ -95,6 +95,10 @@ class StepStatus:
     rows: int | None = None
     loop: dict[str, int] | None = None
     """Of a loop: how many items there are, and how many are done and failed."""
+    frames: dict[str, int] | None = None
+    """Of a framed loop: how many frames are done and under way, and how many rows failed."""
+    waiting: tuple[dict[str, Any], ...] | None = None
+    """What it waits for without holding a worker: task, kind, until, about; the soonest first."""
     entered_at: str | None = None
     exited_at: str | None = None
     error: dict[str, Any] | None = None
