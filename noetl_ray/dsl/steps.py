@@ -66,15 +66,15 @@ def read_step(shape: Shape, node: Node, path: str) -> Step | None:
 
 def _check_no_calls(shape: Shape, tasks: tuple[Task, ...], mode: str, path: str) -> None:
     """A frame holds its worker to the end, which nobody may do while others work."""
+    hint = "get the items in one step and loop over them with `in` in the next"
     for task in tasks:
         if task.kind == CALLBACK:
             message = f"the task '{task.label}' waits for an answer, which a {mode} loop cannot do"
-            hint = "get the items in one step and loop over them with `in` in the next"
-            shape.findings.error(task.at, f"{path}.tool", message, hint)
-        if task.kind == PLAYBOOK:
+        elif task.kind == PLAYBOOK:
             message = f"the task '{task.label}' calls a playbook, which a {mode} loop cannot do"
-            hint = "get the items in one step and loop over them with `in` in the next"
-            shape.findings.error(task.at, f"{path}.tool", message, hint)
+        else:
+            continue
+        shape.findings.error(task.at, f"{path}.tool", message, hint)
 
 
 def _name(shape: Shape, node: Node, path: str) -> str | None:

@@ -261,6 +261,14 @@ def test_a_mode_the_engine_cannot_run_is_refused(
             ],
         ),
         (
+            "{in: [1], spec: {mode: fanout}, reduce: {tool: {kind: callback, timeout: 5}}}",
+            [
+                "error 6:58 workflow[0].tool: the task 'reduce_task' waits for an answer, which a "
+                "fanout loop cannot do (get the items in one step and loop over them with `in` "
+                "in the next)",
+            ],
+        ),
+        (
             '{in: [1], spec: {frame: {duration_ms: "{{ x }}"}}}',
             [
                 f"error 6:49 {AT}.spec.frame.duration_ms: 'duration_ms' must be a whole number "
