@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _INT_MIN = -(1 << 63)
 _INT_MAX = (1 << 64) - 1
+_ROWS_MIN = 64
+"""From how many items on a list is looked at as rows."""
+_SCALARS = (str, int, float, bool, type(None))
 _encoder = msgspec.json.Encoder(order="sorted", decimal_format="string")
 _ordered_encoder = msgspec.json.Encoder(order="deterministic", decimal_format="string")
 
@@ -62,6 +69,8 @@ def to_jsonable(value: Any) -> Any:
     if isinstance(value, dict):
         return {to_jsonable(str(key)): to_jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
+        if kind in (list, tuple) and len(value) >= _ROWS_MIN and _plain_rows(value):
+            return list(map(dict.copy, value))
         return [to_jsonable(item) for item in value]
     if isinstance(value, set | frozenset):
         return sorted((to_jsonable(item) for item in value), key=repr)
@@ -74,3 +83,45 @@ def to_jsonable(value: Any) -> Any:
     if callable(tolist) and type(value).__module__ == "numpy":
         return to_jsonable(tolist())
     return str(value)
+
+
+def _plain_rows(rows: Sequence[Any]) -> bool:
+    """Whether these are mappings of the same plain keys to scalars that are JSON as they stand.
+
+    Looks column by column, without a step of the interpreter for each cell. A False only says that
+    it is not known; a row may then still be plain.
+    """
+    first = rows[0]
+    if type(first) is not dict or not all(type(cell) in _SCALARS for cell in first.values()):
+        return False
+    if not all(type(key) is str and key.isascii() for key in first):
+        return False
+    if set(map(type, rows)) != {dict} or set(map(len, rows)) != {len(first)}:
+        return False
+    try:
+        return all(_plain_cells(list(map(itemgetter(key), rows))) for key in first)
+    except KeyError:
+        return False
+
+
+def _plain_cells(cells: list[Any]) -> bool:
+    kinds = set(map(type, cells)) - {type(None)}
+    if kinds <= {bool}:
+        return True
+    kind = kinds.pop()
+    if kinds or kind not in _SCALARS:
+        return False
+    # None, zero and the empty text are plain.
+    held = list(filter(None, cells))
+    if kind is str:
+        return all(map(str.isascii, held)) or _is_utf8(held)
+    if kind is float:
+        return all(map(math.isfinite, held))
+    return not held or (min(held) >= _INT_MIN and max(held) <= _INT_MAX)
+
+
+def _is_utf8(texts: list[str]) -> bool:
+    try:
+        return all(map(str.encode, texts))
+    except UnicodeEncodeError:
+        return False

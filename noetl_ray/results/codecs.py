@@ -8,6 +8,7 @@ Nothing is ever pickled.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -77,13 +78,16 @@ def table_shape(value: Any) -> TableShape | None:
     first = rows[0]
     if type(first) is not dict or not first or set(map(type, rows)) != {dict}:
         return None
-    columns = first.keys()
-    # Row by row, but in C: rows are many and tables are what is large.
-    if not all(map(columns.__eq__, map(dict.keys, rows))):
+    # Row by row, but in C: rows are many and tables are what is large. Rows of one length that
+    # have all the columns of the first have no others.
+    if set(map(len, rows)) != {len(first)}:
         return None
     fields, cells = [], []
-    for column in columns:
-        found = list(map(itemgetter(column), rows))
+    for column in first:
+        try:
+            found = list(map(itemgetter(column), rows))
+        except KeyError:
+            return None
         arrow_type = _column_type(found)
         if arrow_type is None:
             return None
@@ -122,7 +126,8 @@ def decode_result(media_type: str, data: Data) -> Any:
     table = as_table(media_type, data)
     columns = [column.to_pylist() for column in table.columns]
     names = table.column_names
-    rows = [dict(zip(names, cells, strict=True)) for cells in zip(*columns, strict=True)]
+    # No step of the interpreter for each row: that took longer than to make the row.
+    rows = list(map(dict, map(zip, repeat(names), zip(*columns, strict=True))))
     envelope = (table.schema.metadata or {}).get(ENVELOPE_KEY)
     if envelope is None:
         return rows
@@ -187,8 +192,9 @@ def _column_type(cells: list[Any]) -> pa.DataType | None:
         return None
     kind = kinds.pop()
     if kind is int:
-        numbers = [cell for cell in cells if cell is not None]
-        if min(numbers) < _INT64_MIN or max(numbers) > _INT64_MAX:
+        # Neither None nor 0 is out of range.
+        lowest = min(filter(None, cells), default=0)
+        if lowest < _INT64_MIN or max(filter(None, cells), default=0) > _INT64_MAX:
             return None
     return _ARROW_TYPES.get(kind)
 

@@ -78,6 +78,11 @@ def has_credentials(value: Any) -> bool:
     return False
 
 
+def columns_hold_credentials(columns: Iterable[tuple[str, list[Any]]]) -> bool:
+    """The same for rows that are known to hold scalars only, by column: each name is asked once."""
+    return any(is_credential_key(name) and any(map(_holds, cells)) for name, cells in columns)
+
+
 def secret_values(value: Any) -> set[str]:
     """The texts that credential-shaped keys of a JSON value, at any depth, hold."""
     found: set[str] = set()

@@ -22,6 +22,8 @@ from noetl_ray.payloads.content import get_payload, put_payload
 from noetl_ray.payloads.shared import TierKey
 from noetl_ray.results.codecs import (
     MEDIA_JSON,
+    ROWS_KEY,
+    TableShape,
     decode_result,
 )
 from noetl_ray.results.extracted import (
@@ -34,13 +36,20 @@ from noetl_ray.results.extracted import (
 from noetl_ray.results.garbage import KEEP_EXT
 from noetl_ray.results.options import NO_OPTIONS, StorageOptions, selected
 from noetl_ray.results.reading import OFFLOAD_BYTES, ResultReader
-from noetl_ray.results.redact import MASK, has_credentials, mask, mask_marked
+from noetl_ray.results.redact import (
+    MASK,
+    columns_hold_credentials,
+    has_credentials,
+    mask,
+    mask_marked,
+)
 from noetl_ray.results.ref import Status, build_result
 from noetl_ray.results.tier import (
     CONTEXT_MAX_BYTES,
     TierDecision,
     decide_tier,
     is_larger_than,
+    look_at,
 )
 
 if TYPE_CHECKING:
@@ -194,15 +203,17 @@ class ResultStore(ResultReader):
 
     def _decide(self, value: Any, budget: int | None, *, secret: bool) -> tuple[TierDecision, bool]:
         """The decision, and whether the bytes hold secrets."""
-        hidden = secret or has_credentials(value)
         limit = self._context_max_bytes
+        decide = partial(
+            decide_tier,
+            value,
+            context_max_bytes=limit if budget is None else min(budget, limit),
+            extracted_max_bytes=self._extracted_max_bytes,
+        )
         try:
-            decision = decide_tier(
-                value,
-                context_max_bytes=limit if budget is None else min(budget, limit),
-                extracted_max_bytes=self._extracted_max_bytes,
-                force_tier=hidden,
-            )
+            look = look_at(value, **decide.keywords)
+            hidden = secret or _has_credentials(value, look.shape)
+            decision = decide(force_tier=hidden, look=look)
         except (ValueError, RecursionError, TypeError, OverflowError) as error:
             msg = f"the result has no JSON form: {type(error).__name__}"
             raise ToolError(msg, "schema") from None
@@ -236,3 +247,14 @@ class ResultStore(ResultReader):
         )
         local = self.objects.local_path(result_key(self.placement, name, decision.ext))
         return await self.tiers.keep(key, decision.data, local=local)
+
+
+def _has_credentials(value: Any, shape: TableShape | None) -> bool:
+    """Whether a value holds credentials; of a table, only what is round its rows is walked."""
+    if shape is None:
+        return has_credentials(value)
+    if columns_hold_credentials(zip(shape.schema.names, shape.cells, strict=True)):
+        return True
+    return isinstance(value, dict) and has_credentials(
+        {key: item for key, item in value.items() if key != ROWS_KEY}
+    )

@@ -6,7 +6,7 @@ whoever asks. It owns no names and does no I/O.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -46,12 +46,33 @@ class TierDecision(msgspec.Struct, frozen=True, kw_only=True):
     truncated: dict[str, int]
 
 
+class Look(NamedTuple):
+    """What is found out about a value before it is encoded."""
+
+    surely: bool
+    """It is far over the inline budget."""
+    shape: TableShape | None
+    """Its table, looked for only in what is surely an object."""
+
+
+def look_at(
+    value: Any,
+    *,
+    context_max_bytes: int = CONTEXT_MAX_BYTES,
+    extracted_max_bytes: int = EXTRACTED_MAX_BYTES,
+) -> Look:
+    """Look at a value, for who asks more of it than :func:`decide_tier` does."""
+    surely = is_larger_than(value, _GUESS_OFF_BY * max(context_max_bytes, extracted_max_bytes))
+    return Look(surely, table_shape(value) if surely else None)
+
+
 def decide_tier(
     value: Any,
     *,
     context_max_bytes: int = CONTEXT_MAX_BYTES,
     extracted_max_bytes: int = EXTRACTED_MAX_BYTES,
     force_tier: bool = False,
+    look: Look | None = None,
 ) -> TierDecision:
     """Choose the tier of a value and encode it.
 
@@ -60,11 +81,13 @@ def decide_tier(
         context_max_bytes: The most canonical JSON bytes that stay in the event.
         extracted_max_bytes: The budget of the extracted block.
         force_tier: Write an object whatever the size (secrets, P28).
+        look: What :func:`look_at` said of it under the same limits, where it was asked already.
     """
     # A table far over the budget is not written as JSON first only to see that it is.
-    surely = is_larger_than(value, _GUESS_OFF_BY * max(context_max_bytes, extracted_max_bytes))
-    shape = table_shape(value) if surely or force_tier else None
-    if shape is not None and surely:
+    surely, shape = look or look_at(
+        value, context_max_bytes=context_max_bytes, extracted_max_bytes=extracted_max_bytes
+    )
+    if shape is not None:
         return _feather(value, shape, extracted_max_bytes, None)
     data = canonical_json(value)
     extracted, truncated = extract(value, extracted_max_bytes, size_bytes=len(data))
@@ -82,9 +105,7 @@ def decide_tier(
             extracted=extracted,
             truncated=truncated,
         )
-    if shape is None and not surely:
-        shape = table_shape(value)
-    if shape is not None:
+    if not surely and (shape := table_shape(value)) is not None:
         return _feather(value, shape, extracted_max_bytes, len(data))
     return TierDecision(
         tier="json",

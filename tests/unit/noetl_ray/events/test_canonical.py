@@ -96,3 +96,49 @@ def test_whatever_a_tool_returns_gets_a_json_form(value, expected) -> None:
 @given(JSON)
 def test_plain_json_passes_unchanged(value) -> None:
     assert to_jsonable(value) == value
+
+
+ODD_CELLS = [
+    float("nan"),
+    float("inf"),
+    -0.0,
+    1 << 63,
+    1 << 70,
+    -(1 << 63) - 1,
+    "\udcff é",
+    "é",
+    b"x",
+    True,
+    None,
+    (1,),
+    [1],
+    {"a": float("nan")},
+    np.int64(3),
+    decimal.Decimal("1.10"),
+    datetime.date(2026, 1, 2),
+]
+
+
+@pytest.mark.parametrize("odd", ODD_CELLS, ids=repr)
+@pytest.mark.parametrize("usual", ["text", "é", 7, 1.5, False, None, float("nan"), 1 << 70])
+@pytest.mark.parametrize("at", [0, 50, 99])
+def test_many_rows_are_treated_as_each_of_them(odd, usual, at) -> None:
+    rows = [{"n": n, "cell": odd if n == at else usual} for n in range(100)]
+    assert repr(to_jsonable(rows)) == repr([to_jsonable(row) for row in rows])
+
+
+@pytest.mark.parametrize(
+    "row",
+    [{}, {"n": 1}, {"n": 1, "more": 2}, {"n": 1, "cell": 2, "d": 3}, {1: 1, "n": 2}, {"cell": 1}],
+)
+def test_a_row_of_other_keys_is_treated_as_one(row) -> None:
+    for first in ({"n": 1, "cell": "a"}, {1: 2, "n": 3}, {"\udcff": 1, "n": 2}):
+        rows = [first] * 70 + [row] + [first] * 70
+        assert repr(to_jsonable(rows)) == repr([to_jsonable(one) for one in rows])
+
+
+def test_rows_are_copied() -> None:
+    rows = [{"n": n} for n in range(100)]
+    found = to_jsonable(rows)
+    found[0]["n"] = "changed"
+    assert rows[0] == {"n": 0}

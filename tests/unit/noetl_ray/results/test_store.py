@@ -134,6 +134,25 @@ async def test_sec_1_no_secret_in_what_the_event_carries(store, value):
     assert "body" not in result
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("at", [0, 7_000, None])
+@pytest.mark.asyncio
+async def test_sec_1_a_secret_in_one_row_of_a_table_is_found(store, wrapped, at):
+    rows = [{"n": n, "api_key": "s3cr3t" if n == at else None} for n in range(30_000)]
+    result = await store.persist(SCOPE, NAME, {"rows": rows, "more": 1} if wrapped else rows)
+    assert result["tier"] == "feather"
+    assert result["reference"].get("secret", False) is (at is not None)
+    assert b"s3cr3t" not in canonical_json(result)
+
+
+@pytest.mark.asyncio
+async def test_sec_1_a_secret_round_the_rows_of_a_table_is_found(store):
+    rows = [{"n": n, "name": f"row {n}"} for n in range(30_000)]
+    result = await store.persist(SCOPE, NAME, {"rows": rows, "source": [{"password": "s3cr3t"}]})
+    assert (result["tier"], result["reference"]["secret"]) == ("feather", True)
+    assert b"s3cr3t" not in canonical_json(result)
+
+
 @pytest.mark.asyncio
 async def test_p27_masked_paths_are_marked_so_that_nobody_guesses(store):
     result = await store.persist(SCOPE, NAME, LOGIN)
