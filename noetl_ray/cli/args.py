@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noetl_ray import __version__
+from noetl_ray.cli.args_backup import backup_verbs
 from noetl_ray.cli.args_upkeep import upkeep_verbs
 from noetl_ray.cli.grammar import common, count, execution_id, verb
 
@@ -54,6 +55,7 @@ def build() -> argparse.ArgumentParser:
     _inspect_verbs(verbs)
     _acting_verbs(verbs)
     upkeep_verbs(partial(verb, verbs), execution_id)
+    backup_verbs(verbs)
     _lake_verbs(verbs)
     _credential_verbs(verbs)
     return parser

@@ -48,6 +48,8 @@ VERBS = {
     "gc": "upkeep:gc",
     "repair": "upkeep:repair",
     "trace": "upkeep:trace",
+    "backup": "backup:backup",
+    "restore": "backup:restore",
     "replay": "replay:replay",
     "doctor": "doctor:doctor",
     "demo": "demo:run_demo",

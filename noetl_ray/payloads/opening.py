@@ -48,7 +48,7 @@ def open_objects(settings: Settings, clock: Clock, credential_key: bytes) -> Obj
     """
     store = settings.payload_store
     return SealedObjects(
-        _copies(settings, clock), object_keys(settings, credential_key), store.encrypt
+        stored_objects(settings, clock), object_keys(settings, credential_key), store.encrypt
     )
 
 
@@ -67,7 +67,8 @@ def object_keys(settings: Settings, credential_key: bytes) -> ObjectKeys:
     return ObjectKeys(master, older=older)
 
 
-def _copies(settings: Settings, clock: Clock) -> ObjectStore:
+def stored_objects(settings: Settings, clock: Clock) -> ObjectStore:
+    """The objects as they lie, sealed ones sealed: for who moves them and never looks into them."""
     store = settings.payload_store
     primary = _open(objects_url(settings), store)
     if not store.replicas:

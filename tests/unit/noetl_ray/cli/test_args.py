@@ -42,6 +42,8 @@ CALLS = [
     ["replay", "1"],
     ["gc", "--delete"],
     ["repair", "1", "--dry-run"],
+    ["backup", "folder", "--objects", "copy", "--with-keys"],
+    ["restore", "folder", "--check"],
     ["trace", "1", "report"],
     ["replay", "1", "--as-of-position", "7"],
     ["lake", "build", "--no-compact"],
