@@ -77,7 +77,8 @@ def finish(bench: str, result: dict[str, Any], *, keep: bool) -> None:
         # What ran is then not quite what the sha says.
         "changed": bool(_output(["git", "status", "--porcelain", "-uno", "--", *_CODE])),
     }
-    line = json.dumps({**head, **result})
+    # Infinity and NaN are no JSON: a program that reads the line would stop at them.
+    line = json.dumps({**head, **result}, allow_nan=False)
     if keep:
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{time.strftime('%Y-%m-%d', now)}-{sha}.jsonl"

@@ -30,6 +30,8 @@ class Watch:
     """When which command came back."""
     holders: dict[str, str] = field(default_factory=dict)
     """Who holds each command that has not come back."""
+    position: int = 0
+    """How far the log has been seen."""
 
     @contextlib.asynccontextmanager
     async def looking(self) -> Any:
@@ -42,16 +44,31 @@ class Watch:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
+    async def caught_up(self) -> None:
+        """Wait until everything the log held when this was asked has been seen."""
+        log = await JetStreamLog.open(self.running.nats_url, token=self.running.nats_token or None)
+        try:
+            end = await log.last_position()
+        finally:
+            await log.close()
+        deadline = time.monotonic() + PAUSE_MAX_S
+        while self.position < end:
+            if time.monotonic() > deadline:
+                msg = f"the watch is at {self.position} of {end} after {PAUSE_MAX_S:.0f} s"
+                raise RuntimeError(msg)
+            await asyncio.sleep(WATCH_STEP_S)
+
     async def _look(self) -> None:
         log = await JetStreamLog.open(self.running.nats_url, token=self.running.nats_token or None)
         try:
-            begun = await log.last_position()
+            begun = self.position = await log.last_position()
             news = await log.subscribe(["noetl.events.>"], from_position=begun + 1)
             while True:
                 for recorded in await news.next_batch(500, 1.0):
                     now = time.monotonic()
                     for event in recorded.record.events:
                         self._take(now, event)
+                    self.position = recorded.position
         finally:
             await log.close()
 
@@ -67,15 +84,18 @@ class Watch:
             self.holders.pop(command_id, None)
             self.completed.append((now, command_id))
 
-    async def held_by(self, name: str) -> set[str]:
-        """Commands a worker has not brought back; waits until there are some."""
+    def held_by(self, name: str) -> set[str]:
+        """Commands a worker has not brought back."""
+        return {c for c, worker in self.holders.items() if worker.endswith(f"/{name}")}
+
+    async def busy(self, name: str) -> None:
+        """Wait until a worker holds something."""
         deadline = time.monotonic() + PAUSE_MAX_S
-        while time.monotonic() < deadline:
-            held = {c for c, worker in self.holders.items() if worker.endswith(f"/{name}")}
-            if held:
-                return held
+        while not self.held_by(name):
+            if time.monotonic() > deadline:
+                msg = f"{name} took nothing within {PAUSE_MAX_S:.0f} s"
+                raise RuntimeError(msg)
             await asyncio.sleep(WATCH_STEP_S)
-        return set()
 
     async def decided(self, moment: float, ids: set[int]) -> float:
         """Seconds until a conductor decided again for one of some executions."""
@@ -91,4 +111,6 @@ class Watch:
             if found:
                 return min(found) - moment
             await asyncio.sleep(WATCH_STEP_S)
-        return float("inf")
+        # A pause without an end is a fault to look into, not a figure to average.
+        msg = f"no progress of any of {len(of)} within {PAUSE_MAX_S:.0f} s after a kill"
+        raise RuntimeError(msg)

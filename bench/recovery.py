@@ -51,6 +51,8 @@ EXECUTIONS = 24
 ITEMS = 1_000
 WARM_S = 3.0
 SETTLE_S = 0.05
+KILLS_MAX = 3
+"""So many kills per measure at most: one that finds a worker idle measures nothing."""
 
 EXPECTATION = {
     "conductor_s": "at most 5, best peer 1.7",
@@ -140,27 +142,48 @@ async def pauses(
     ids = await submit(running, api_url, EXECUTIONS)
     with hosts(running) as child:
         async with Watch(running).looking() as watch:
-            for _ in range(repeats):
+            for _ in range(repeats * KILLS_MAX):
                 await asyncio.sleep(WARM_S)
                 before = settled(child, name)
                 conductor = before["runtime"].get("conductor", {})
                 ages += [float(conductor.get("checkpoints", {}).get("age_ms", 0))]
                 shards = set(conductor.get("shards", ()))
-                held = await watch.held_by(name)
-                os.kill(before["pid"], signal.SIGKILL)
-                moment = time.monotonic() + SETTLE_S
-                # What was on its way when the process died may still arrive.
-                if shards:
-                    mine = {run for run in ids if _shard(run) in shards}
-                    pause = await watch.decided(moment, mine)
-                else:
-                    pause = await watch.returned(moment, held)
-                found.append(pause + SETTLE_S)
-                say(f"{name}: {found[-1]:.2f} s")
+                mine = {run for run in ids if _shard(run) in shards}
+                pause = await _pause(watch, name, before["pid"], mine)
+                if pause is not None:
+                    found.append(pause)
+                say(f"{name}: {'held nothing' if pause is None else f'{pause:.2f} s'}")
                 await asyncio.to_thread(settled, child, name, before["incarnation"])
+                if len(found) == repeats:
+                    break
             ages += await _ages(child)
     await cancel(running, ids)
+    if len(found) < repeats:
+        msg = f"{name} held something in {len(found)} of {repeats * KILLS_MAX} kills only"
+        raise RuntimeError(msg)
     return found
+
+
+async def _pause(watch: Watch, name: str, pid: int, mine: set[int]) -> float | None:
+    """Kill a host: seconds until its executions, or what it held, went on; None if it held nothing.
+
+    What was on its way when the process died may still arrive, so what it held is what has not come
+    back a moment after the kill: a command that came back just before would never do so again.
+    """
+    if not mine:
+        await watch.busy(name)
+    os.kill(pid, signal.SIGKILL)
+    moment = time.monotonic() + SETTLE_S
+    if mine:
+        return SETTLE_S + await watch.decided(moment, mine)
+    held = await _left_behind(watch, name)
+    return SETTLE_S + await watch.returned(moment, held) if held else None
+
+
+async def _left_behind(watch: Watch, name: str) -> set[str]:
+    await asyncio.sleep(SETTLE_S)
+    await watch.caught_up()
+    return watch.held_by(name)
 
 
 def _shard(execution_id: int) -> int:
