@@ -123,6 +123,7 @@ class LeasedShards:
         self._beat = 0
         self._known: Table | None = None
         self._joined = False
+        self._since: int | None = None
         self._liked: set[int] = set()
         self._dead: set[tuple[str, str]] = set()
         self._lock = asyncio.Lock()
@@ -247,6 +248,9 @@ class LeasedShards:
         entry = table.owners.get(self._me)
         if not self._joined or entry is None or entry.incarnation == self._incarnation:
             return False
+        if entry.since < (self._since or 0):
+            # Somebody wrote a lost table anew and remembered the one before us.
+            return False
         self._failed = f"{self._me} is {entry.incarnation} now; this is {self._incarnation}"
         _log.error("%s", self._failed)
         self.held, self.parting = {}, ()
@@ -281,6 +285,7 @@ class LeasedShards:
         made = _Next(table=without(table, set(over)), reason=next(iter(over.values()), "free"))
         mine = made.table.owners.get(self._me)
         if mine is None or mine.incarnation != self._incarnation:
+            await self._follow(mine)
             made.table = self._joining(made.table)
             made.reason = "joined"
         elif self._beat_at is None or now - self._beat_at >= self._heartbeat_s:
@@ -299,6 +304,13 @@ class LeasedShards:
             made.table = self._with_beat(made.table)
         return made
 
+    async def _follow(self, before: Owner | None) -> None:
+        """Be later than whoever had the name before, also where the table has forgotten him."""
+        if self._since is None:
+            self._since = await self._log.last_position()
+        if before is not None and not self._joined:
+            self._since = max(self._since, before.since + 1)
+
     def _joining(self, table: Table) -> Table:
         """Our line, in place of that of an earlier incarnation, whose shards are free now."""
         self._liked |= set(table.held_by(self._me))
@@ -313,7 +325,12 @@ class LeasedShards:
 
     def _with_beat(self, table: Table) -> Table:
         until_ms = self._clock.now_ms() + int(self._lease_s * 1000)
-        line = Owner(incarnation=self._incarnation, beat=self._beat + 1, until_ms=until_ms)
+        line = Owner(
+            incarnation=self._incarnation,
+            beat=self._beat + 1,
+            until_ms=until_ms,
+            since=self._since or 0,
+        )
         return msgspec.structs.replace(table, owners=table.owners | {self._me: line})
 
     async def _change(self, change: Callable[[Table], Table]) -> None:

@@ -17,6 +17,11 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """Grows with each sign of life. Others measure its silence on their own clocks."""
     until_ms: int
     """When its lease ends, for those who see it for the first time."""
+    since: int = 0
+    """Where the log stood when it joined, and later than that of those who had the name before.
+
+    A table that was lost is written anew from memory, which may name a predecessor of one that
+    lives; this tells which of the two is the later one."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):

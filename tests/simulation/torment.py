@@ -34,8 +34,6 @@ async def torment(
             # Derived stores may go at any moment (PRIN-2).
             world.owners.wipe()
             world.checkpoints.wipe()
-            # Who writes the table anew may still take a conductor for the one before it.
-            world.doubled |= {each for each in world.wanted if each.startswith("conductor/")}
         name = rng.choice(world.wanted)
         if name not in world.live:
             continue

@@ -82,7 +82,7 @@ class World:
         self.processes: dict[str, str] = {}
         self._wires: dict[str, tuple[ProcessLog, ProcessHints]] = {}
         self.doubled: set[str] = set()
-        """Names of which two processes lived at once, or were thought to; one may end over it."""
+        """Names of which two processes lived at once; one may end over it."""
         self.live: dict[str, Role] = {}
         self.trouble: list[asyncio.Task[None]] = []
         """What is still to happen to processes: deaths announced, zombies that sleep."""

@@ -134,6 +134,43 @@ async def test_prin_2_a_table_that_is_lost_is_written_down_again(rig: Rig) -> No
 
 
 @simulated
+async def test_prin_2_a_table_written_from_memory_ends_no_successor(rig: Rig) -> None:
+    """Who writes a lost table anew may remember the process that lived before."""
+    one, two = hold(rig, "a"), hold(rig, "b")
+    await rig.until(lambda: len(one.shards) == len(two.shards) == 4)
+    remembered = (await rig.owners.read())[0] or b""
+    rig.loop.kill("b#i1")
+    again = hold(rig, "b", "i2")
+    await rig.until(lambda: len(again.shards) == 4)
+    rig.owners.wipe()
+    assert await rig.owners.write(remembered, 0)
+    await rig.clock.sleep(5)
+    assert (again.failed, one.failed) == (None, None)
+    assert len(one.shards) == len(again.shards) == 4
+    table = decode_table((await rig.owners.read())[0] or b"")
+    assert table.owners["b"].incarnation == "i2"
+
+
+@simulated
+async def test_prin_2_a_sleeper_that_writes_the_lost_table_is_still_the_earlier(rig: Rig) -> None:
+    """It wakes up, finds no table, and writes its own name down: its successor is not fooled."""
+    one = hold(rig, "a")
+    await rig.until(lambda: len(one.shards) == 8)
+    remembered = (await rig.owners.read())[0] or b""
+    rig.loop.freeze("a#i1")
+    # The table is lost before the successor comes as well: nothing in it tells who was first.
+    rig.owners.wipe()
+    again = hold(rig, "a", "i2")
+    await rig.until(lambda: len(again.shards) == 8)
+    rig.owners.wipe()
+    assert await rig.owners.write(remembered, 0)
+    rig.loop.thaw("a#i1")
+    await rig.until(lambda: one.failed is not None)
+    assert again.failed is None
+    assert len(again.shards) == 8
+
+
+@simulated
 async def test_epochs_only_grow_even_when_the_table_is_lost_with_everybody(rig: Rig) -> None:
     one = hold(rig, "a")
     await rig.until(lambda: len(one.shards) == 8)
