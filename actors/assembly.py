@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from actors.assembly_conductor import build_conductor
 from actors.barrier import BarrierBook
@@ -19,6 +22,7 @@ from actors.callbacks import Callbacks, callbacks_of
 from actors.cluster_ports import remote_python, spark_tasks
 from actors.contexts import ContextStore
 from actors.gateway import Gateway, open_gateway, submit_ports
+from actors.host_log import open_log, tell_journal
 from actors.keeper import Keeper
 from actors.materializer import Materializer
 from actors.messages import GONE, Gone, encode
@@ -60,12 +64,16 @@ from noetl_ray.wal.jetstream import JetStreamLog
 from noetl_ray.wal.tasklog_jetstream import JetStreamTaskLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Sequence
 
     from noetl_ray.config.settings import Settings
+    from noetl_ray.wal.journal import Journal
 
 
 WATCH_S = 1.0
+
+Telling = Callable[..., Coroutine[Any, Any, None]]
+"""Tells others of this host until the event given as ``stopping`` is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,13 +109,15 @@ class HostRuntime:
         stack: contextlib.AsyncExitStack,
         generator: GeneratorLease,
         hints: NatsHints,
-        telling: Callable[[asyncio.Event], Coroutine[Any, Any, None]] | None = None,
+        journal: Journal,
+        telling: Sequence[Telling] = (),
     ) -> None:
         self._roles = tuple(roles)
         self._stack = stack
         self._generator = generator
         self._hints = hints
-        self._telling = telling
+        self._journal = journal
+        self._telling = tuple(telling)
 
     @property
     def gateway_url(self) -> str | None:
@@ -119,8 +129,8 @@ class HostRuntime:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._watch_generator(stopping))
-                if self._telling is not None:
-                    group.create_task(self._telling(stopping))
+                for telling in self._telling:
+                    group.create_task(telling(stopping=stopping))
                 for role in self._roles:
                     group.create_task(run_role(role, stopping))
         finally:
@@ -142,7 +152,8 @@ class HostRuntime:
 
     def summary(self) -> dict[str, Any]:
         """What every role says of itself."""
-        return {role.name: role.summary() for role in self._roles}
+        roles = {role.name: role.summary() for role in self._roles}
+        return {**roles, "journal": msgspec.structs.asdict(self._journal.gauge())}
 
 
 async def open_host(
@@ -170,16 +181,14 @@ async def open_host(
         await stack.aclose()
         raise
     assert ports.results.tiers is not None
-    telling = partial(
-        tell_counts,
-        ports.results.tiers,
-        ports.hints,
-        source=f"{host_name}/{incarnation[:8]}",
-        node=node_id(settings),
+    source, journal = f"{host_name}/{incarnation[:8]}", ports.log.journal
+    telling = (
+        partial(
+            tell_counts, ports.results.tiers, ports.hints, source=source, node=node_id(settings)
+        ),
+        partial(tell_journal, journal, ports.hints, source=source),
     )
-    return HostRuntime(
-        made, stack, ports.generator, ports.hints, lambda stopping: telling(stopping=stopping)
-    )
+    return HostRuntime(made, stack, ports.generator, ports.hints, journal, telling)
 
 
 async def _open_ports(
@@ -190,14 +199,7 @@ async def _open_ports(
     clock = SystemClock()
     connection = await connect(store.url, store.token or None)
     stack.push_async_callback(connection.close)
-    log = await JetStreamLog.open(
-        connection,
-        stream=store.stream,
-        durability=store.durability,
-        ack_timeout_ms=store.ack_timeout_ms,
-        duplicate_window_s=store.duplicate_window_s,
-        clock=clock,
-    )
+    log = await open_log(store, connection, clock)
     stack.push_async_callback(log.close)
     generator = await lease_generator(connection, owner)
     stack.push_async_callback(generator.close)

@@ -15,7 +15,7 @@ import uvicorn
 
 from actors.messages import decode_ended
 from noetl_ray.errors import ConfigError, InternalError
-from noetl_ray.hints.port import ENDED, FRAME_BACKLOG, SHARDS, TIER_COUNTS
+from noetl_ray.hints.port import ENDED, FRAME_BACKLOG, JOURNALS, SHARDS, TIER_COUNTS
 from noetl_ray.scope import scope_of
 from noetl_ray.submit import SubmitPorts
 from noetl_ray.web import GatewayDeps, create_app
@@ -195,6 +195,7 @@ class Gateway:
                 await hints.listen(ENDED, self._on_ended),
                 await hints.listen(TIER_COUNTS, self._on_tier_counts),
                 await hints.listen(FRAME_BACKLOG, self._on_frame_backlog),
+                await hints.listen(JOURNALS, self._on_journal),
                 await hints.listen(SHARDS, self._on_shards),
             ]
 
@@ -242,6 +243,9 @@ class Gateway:
 
     def _on_frame_backlog(self, _subject: str, data: bytes) -> None:
         self._deps.frames.hear(data)
+
+    def _on_journal(self, _subject: str, data: bytes) -> None:
+        self._deps.journals.hear(data)
 
     def _on_shards(self, _subject: str, data: bytes) -> None:
         if self._deps.shards is not None:

@@ -40,6 +40,9 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "runtime.python_memory_mb": (0, 1 << 24),
     "event_store.ack_timeout_ms": (10, 600_000),
     "event_store.duplicate_window_s": (1, 3_600),
+    # The least is one full record: 256 events, 900 000 bytes.
+    "event_store.tail_max_events": (256, 1_000_000),
+    "event_store.tail_max_bytes": (900_000, 1 << 32),
     "projection_stores.batch_size": (1, 100_000),
     "projection_stores.batch_window_ms": (1, 60_000),
     "projection_stores.poll_ms": (1, 60_000),

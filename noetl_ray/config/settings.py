@@ -64,6 +64,9 @@ class EventStoreSettings:
     durability: Durability = "process"
     ack_timeout_ms: int = 5_000
     duplicate_window_s: int = 120
+    tail_max_events: int = 1_024
+    """Events a process may have sent and not seen acknowledged (BUF-2)."""
+    tail_max_bytes: int = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

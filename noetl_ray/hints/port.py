@@ -30,6 +30,9 @@ FRAME_BACKLOG = "noetl.hints.frames"
 """Conductors say here how many frames wait or are under way."""
 
 
+JOURNALS = "noetl.hints.journals"
+"""Hosts say here what they have sent to the log and not seen acknowledged."""
+
 SHARDS = "noetl.hints.shards"
 """Conductors say here each second which shards they have, and what of them is not kept yet."""
 

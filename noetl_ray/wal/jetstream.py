@@ -20,6 +20,7 @@ from noetl_ray.wal.jetstream_consumer import OrderedConsumer
 from noetl_ray.wal.jetstream_mux import Mux
 from noetl_ray.wal.jetstream_read import last_of_each, read_messages
 from noetl_ray.wal.jetstream_stream import ensure_stream, events_config
+from noetl_ray.wal.journal import Entry, Journal
 from noetl_ray.wal.own import OwnRecords
 from noetl_ray.wal.port import Recorded
 from noetl_ray.wal.settle import Attempt, Outcome, Published, check_subject, settle
@@ -46,6 +47,7 @@ class JetStreamLog:
         settle_s: float,
         clock: Clock,
         owns_connection: bool,
+        journal: Journal,
     ) -> None:
         self._connection = connection
         self._mux = mux
@@ -54,6 +56,8 @@ class JetStreamLog:
         self._clock = clock
         self._owns_connection = owns_connection
         self._own = OwnRecords()
+        self.journal = journal
+        """What is on its way and not acknowledged yet."""
 
     @classmethod
     async def open(
@@ -67,6 +71,7 @@ class JetStreamLog:
         settle_s: float = SETTLE_S,
         token: str | None = None,
         clock: Clock | None = None,
+        journal: Journal | None = None,
     ) -> JetStreamLog:
         """Open the log, making its stream if there is none.
 
@@ -77,9 +82,11 @@ class JetStreamLog:
             durability: ``replicated`` keeps three copies; the others are the server's own setting.
             ack_timeout_ms: When an unanswered publish counts as lost and is settled.
             duplicate_window_s: How long the server remembers message ids.
-            settle_s: How long an append tries to learn its outcome.
+            settle_s: How long an append waits for room in the journal, and then tries to learn its
+                outcome.
             token: For an address only.
             clock: Where settling takes its time from.
+            journal: The bound on what is not acknowledged; one of its own when none is given.
 
         Raises:
             ConfigError: the stream exists with a set-up that contradicts the log's.
@@ -101,13 +108,15 @@ class JetStreamLog:
             if owns:
                 await client.close()
             raise
+        clock = clock or SystemClock()
         return cls(
             client,
             mux,
             api,
             settle_s=settle_s,
-            clock=clock or SystemClock(),
+            clock=clock,
             owns_connection=owns,
+            journal=journal or Journal(clock),
         )
 
     async def append(self, subject: str, record: Record, *, expected_version: int | None) -> int:
@@ -119,12 +128,18 @@ class JetStreamLog:
             message_id=record.events[0].event_id,
             expected=expected_version,
         )
-        self._own.note(subject, attempt.data, record)
-        published = await self._api.publish(attempt)
-        if published.outcome is Outcome.STORED:
-            return published.position
-        tail = _Tail(self, self._settle_s)
-        return await settle(tail, self._clock, attempt, published, bound_s=self._settle_s)
+        entry = Entry(subject, record, len(attempt.data))
+        if not self.journal.enter(entry):
+            await self.journal.wait(entry, self._settle_s)
+        try:
+            self._own.note(subject, attempt.data, record)
+            published = await self._api.publish(attempt)
+            if published.outcome is Outcome.STORED:
+                return published.position
+            tail = _Tail(self, self._settle_s)
+            return await settle(tail, self._clock, attempt, published, bound_s=self._settle_s)
+        finally:
+            self.journal.leave(entry)
 
     async def last(self, subject: str) -> Recorded | None:
         """The last record of a subject, or None."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from noetl_ray.errors import LogError, LogUnavailableError
 from noetl_ray.events.envelope import Record, decode_record, encode_record
+from noetl_ray.wal.journal import Entry, Journal
 from noetl_ray.wal.matching import matches
 from noetl_ray.wal.port import Recorded
 from noetl_ray.wal.settle import Attempt, Outcome, Published, check_subject, settle
@@ -60,8 +61,11 @@ class MemoryLog:
         duplicate_window_s: float = DUPLICATE_WINDOW_S,
         settle_s: float = SETTLE_S,
         faults: LogFaults | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self._clock = clock
+        self.journal = journal or Journal(clock)
+        """What is on its way and not acknowledged yet."""
         self._window_ms = int(duplicate_window_s * 1000)
         self._settle_s = settle_s
         self._faults = faults
@@ -79,10 +83,16 @@ class MemoryLog:
             message_id=record.events[0].event_id,
             expected=expected_version,
         )
-        published = await self.publish(attempt)
-        if published.outcome is Outcome.STORED:
-            return published.position
-        return await settle(self, self._clock, attempt, published, bound_s=self._settle_s)
+        entry = Entry(subject, record, len(attempt.data))
+        if not self.journal.enter(entry):
+            await self.journal.wait(entry, self._settle_s)
+        try:
+            published = await self.publish(attempt)
+            if published.outcome is Outcome.STORED:
+                return published.position
+            return await settle(self, self._clock, attempt, published, bound_s=self._settle_s)
+        finally:
+            self.journal.leave(entry)
 
     async def publish(self, attempt: Attempt) -> Published:
         """One try, as the server would answer it."""

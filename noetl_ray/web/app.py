@@ -59,6 +59,7 @@ def create_app(deps: GatewayDeps) -> FastAPI:
     app.state.metrics = Metrics()
     app.state.metrics.registry.register(deps.tiers)
     app.state.metrics.registry.register(deps.frames)
+    app.state.metrics.registry.register(deps.journals)
     if deps.shards is not None:
         app.state.metrics.registry.register(deps.shards)
     app.state.waiters = Waiters(deps.queries, deps.clock)

@@ -24,6 +24,7 @@ from noetl_ray.scope import Scope
 from noetl_ray.submit import SubmitPorts
 from noetl_ray.submit.tokens import CallbackTokens
 from noetl_ray.web.frame_board import FrameBoard
+from noetl_ray.web.journal_board import JournalBoard
 from noetl_ray.web.metrics import Metrics
 from noetl_ray.web.shard_board import ShardBoard
 from noetl_ray.web.tier_board import TierBoard
@@ -63,6 +64,8 @@ class GatewayDeps:
     """What was heard of the tiers of all hosts."""
     frames: FrameBoard = field(init=False)
     """What was heard of the frames of all conductors."""
+    journals: JournalBoard = field(init=False)
+    """What was heard of the journals of all hosts."""
     shards: ShardBoard | None = None
     """What was heard of the shards of all conductors."""
     callbacks: CallbackTokens | None = None
@@ -71,8 +74,9 @@ class GatewayDeps:
     """More facts for the health page; a raised error makes it unhealthy."""
 
     def __post_init__(self) -> None:
-        """Let the board of frames read this clock."""
+        """Let the boards that forget read this clock."""
         object.__setattr__(self, "frames", FrameBoard(self.clock.monotonic))
+        object.__setattr__(self, "journals", JournalBoard(self.clock.monotonic))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
