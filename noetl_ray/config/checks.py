@@ -79,6 +79,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "lake.split_records": (1, 1_000_000),
     "lake.compact_parts": (2, 10_000),
     "lake.retention_days": (0, 36_500),
+    "lake.archive_days": (0, 36_500),
 }
 
 SCHEMES: Mapping[str, tuple[str, ...]] = {

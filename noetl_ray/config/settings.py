@@ -260,6 +260,8 @@ class LakeSettings:
     compactor_enabled: bool = False
     """Whether archived executions are removed from the log and the read model (CMP-1)."""
     retention_days: int = 30
+    archive_days: int = 0
+    """How long results of trimmed executions are kept for their archive; 0 is for ever (TN-20)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

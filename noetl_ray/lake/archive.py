@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
+from noetl_ray.config.convert import from_dict
 from noetl_ray.errors import NoetlError
 from noetl_ray.lake.histories import executions, held, over_ranges, ranges, read_ids, window
 from noetl_ray.lake.tier import opened
@@ -116,6 +117,8 @@ def write_all(
 ) -> list[tuple[str, str]]:
     """Runs on an executor: segments of whole executions, each of one scope and day."""
     told: list[tuple[str, str]] = []
+    days = from_dict(tier["settings"]).lake.archive_days
+    expires_ms = int(time.time() * 1_000) + days * DAY_MS if days else None
 
     def where(pair: tuple[Key, list[Recorded]]) -> tuple[str, str, str]:
         return (*pair[0][:2], mint_date(pair[0][2]))
@@ -134,11 +137,15 @@ def write_all(
                         continue
                     held_records += len(records)
                     if held_records >= SEGMENT_RECORDS:
-                        made = await write_segment(objects, placement, scope, day, ready)
+                        made = await write_segment(
+                            objects, placement, scope, day, ready, expires_ms=expires_ms
+                        )
                         told.append(_segment(made))
                         ready, held_records = [], 0
                 if ready:
-                    made = await write_segment(objects, placement, scope, day, ready)
+                    made = await write_segment(
+                        objects, placement, scope, day, ready, expires_ms=expires_ms
+                    )
                     told.append(_segment(made))
 
     asyncio.run(run())

@@ -92,6 +92,8 @@ class SegmentManifest(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     events: int
     executions: list[ArchivedExecution]
+    expires_ms: int | None = None
+    """Until when what its records name is kept, once they are trimmed; None for ever (TN-20)."""
 
 
 _decoder = msgspec.json.Decoder(SegmentManifest)
@@ -187,19 +189,22 @@ class Archive:
         return await asyncio.to_thread(self._checked, segment, data, execution_id)
 
     async def kept_until(self, scope: Scope) -> dict[int, int]:
-        """Archived executions of a scope, and until when each is kept: for ever (TN-20)."""
+        """Archived executions of a scope, and until when each is kept (TN-20)."""
         found: dict[int, int] = {}
-        async for segment in self._of_scope(scope):
-            found |= dict.fromkeys((one.execution_id for one in segment.executions), _FOR_EVER_MS)
+        async for segment, until_ms in self._of_scope(scope):
+            for one in segment.executions:
+                found[one.execution_id] = max(until_ms, found.get(one.execution_id, 0))
         return found
 
-    async def every_record(self, scope: Scope) -> AsyncIterator[bytes]:
-        """The bytes of all archived records of a scope, for who asks what they name.
+    async def every_record(self, scope: Scope, now_ms: int) -> AsyncIterator[bytes]:
+        """The bytes of archived records of a scope that are kept now, for who asks what they name.
 
         Raises:
             StoreError: a segment is corrupt, so nobody can say.
         """
-        async for segment in self._of_scope(scope):
+        async for segment, until_ms in self._of_scope(scope):
+            if until_ms <= now_ms:
+                continue
             data = await self._objects.get(segment.key)
             if sha256_hex(data) != segment.sha256:
                 msg = f"the archive segment {segment.key} is corrupt: its checksum does not fit"
@@ -207,10 +212,13 @@ class Archive:
             for recorded in await asyncio.to_thread(decode_records, data):
                 yield recorded.data
 
-    async def _of_scope(self, scope: Scope) -> AsyncIterator[SegmentManifest]:
+    async def _of_scope(self, scope: Scope) -> AsyncIterator[tuple[SegmentManifest, int]]:
+        """Segments, and until when each is kept: what the log still has never expires here."""
         prefix = archive_prefix(self._placement, scope, "").rpartition("/")[0]
-        for key, _ in await self.segments(prefix):
-            yield await self.read_manifest(key)
+        for key, trimmed in await self.segments(prefix):
+            segment = await self.read_manifest(key)
+            expires_ms = segment.expires_ms if trimmed else None
+            yield segment, _FOR_EVER_MS if expires_ms is None else expires_ms
 
     async def segments(self, prefix: str = "") -> list[tuple[str, bool]]:
         """Keys of the records of all complete segments, and whether each was trimmed."""

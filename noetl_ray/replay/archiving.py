@@ -123,6 +123,8 @@ async def write_segment(
     scope: Scope,
     day: str,
     executions: Sequence[tuple[ArchivedExecution, Sequence[Recorded]]],
+    *,
+    expires_ms: int | None = None,
 ) -> SegmentManifest:
     """Store a segment, prove that it can be read back, and only then say that it is there.
 
@@ -153,6 +155,7 @@ async def write_segment(
         records=sum(known.records for known, _ in ordered),
         events=sum(known.events for known, _ in ordered),
         executions=[known for known, _ in ordered],
+        expires_ms=expires_ms,
     )
     await objects.put(manifest_key(key), msgspec.json.encode(manifest))
     return manifest

@@ -56,8 +56,8 @@ class Archive(Protocol):
         """Executions of the tenant with an archive, and until when it is kept (milliseconds)."""
         ...
 
-    def every_record(self, scope: Scope) -> AsyncIterator[bytes]:
-        """The bytes of every archived record of the tenant: what they name is still wanted."""
+    def every_record(self, scope: Scope, now_ms: int) -> AsyncIterator[bytes]:
+        """The bytes of every archived record that is kept now: what they name is still wanted."""
         ...
 
 
@@ -229,7 +229,7 @@ class Collector:
                 data = recorded.data or encode_record(recorded.record)
                 named |= _names_in(data)
         if self._archive is not None:
-            async for data in self._archive.every_record(scope):
+            async for data in self._archive.every_record(scope, facts.now_ms):
                 named |= _names_in(data)
         async for info in self._objects.list(artifact_prefix(self._placement, scope)):
             named |= await self._names_at(info.key)

@@ -29,6 +29,8 @@ ResultScope = Literal["step", "execution", "workflow", "permanent"]
 Outcome = Literal[
     "unparsed", "live", "archived", "young", "pinned", "referenced", "orphan", "expired"
 ]
+TRIMMED_RECORDS = 2
+"""Trimming leaves the last record of each subject (P7): here those of request and control."""
 RECLAIMABLE: frozenset[Outcome] = frozenset({"orphan", "expired"})
 
 
@@ -94,8 +96,7 @@ def _result(info: ObjectInfo, key: ResultKey, born_ms: int, facts: Facts) -> Out
     until_ms = facts.archived.get(execution)
     if until_ms is None:
         return "live" if records else "orphan"
-    # What trimming leaves is one last record, kept so that nobody starts the subject anew (P7).
-    if records > 1:
+    if records > TRIMMED_RECORDS:
         return "live"
     return "archived" if until_ms > facts.now_ms else "orphan"
 

@@ -7,14 +7,15 @@ import pytest
 from actors.projector import Projector
 from noetl_ray.clock import SystemClock
 from noetl_ray.events.envelope import encode_record
-from noetl_ray.locator.keys import Placement
+from noetl_ray.locator.keys import Placement, ResultName
 from noetl_ray.payloads.content import put_payload
 from noetl_ray.payloads.memory import MemoryObjects
 from noetl_ray.readmodel.memory import MemoryReadModel
-from noetl_ray.replay.archive import Archive
+from noetl_ray.replay.archive import Archive, trimmed_key
 from noetl_ray.replay.archiving import archived, write_segment
 from noetl_ray.replay.reading import read_execution
 from noetl_ray.results.collecting import Collector
+from noetl_ray.results.store import ResultStore
 from noetl_ray.testing.histories import HistoryWriter
 from noetl_ray.wal.memory import MemoryLog
 from noetl_ray.wal.port import Recorded
@@ -121,6 +122,46 @@ async def test_tn_20_what_only_archived_records_name_is_not_garbage() -> None:
         report = await collector.collect(writer.scope)
         gone = {key.rpartition("/")[2] for key in report.candidates}
         assert {wanted.sha256, orphan.sha256} - gone == kept
+
+
+@pytest.mark.asyncio
+async def test_tn_20_a_trimmed_execution_is_alive_until_its_manifest_expires() -> None:
+    clock, placement = SystemClock(), Placement()
+    log, objects = MemoryLog(clock), MemoryObjects(now_ms=clock.now_ms)
+    writer = HistoryWriter(log)
+    await writer.run(EXECUTION)
+    open_one = EXECUTION + (1 << 22)
+    await writer.begin(open_one, await writer.request(open_one))
+    for execution_id in (EXECUTION, open_one):
+        name = ResultName(tenant="default", project="p", execution_id=execution_id, step="load")
+        value = [{"n": n, "text": "x" * 50} for n in range(2_000)]
+        await ResultStore(objects, placement).persist(writer.scope, name, value)
+    records = await read_execution(log, writer.scope, EXECUTION)
+    ready, day = [(archived(records), records)], "2026-01-01"
+    now_ms = clock.now_ms()
+
+    async def found(expires_ms: int | None) -> tuple[dict[str, int], int]:
+        segment = await write_segment(
+            objects, placement, writer.scope, day, ready, expires_ms=expires_ms
+        )
+        if trimmed:
+            await objects.put(trimmed_key(segment.key), b"{}")
+        archive = Archive(objects, placement)
+        collector = Collector(
+            log, objects, placement, clock, grace_ms=0, payload_ttl_ms=0, archive=archive
+        )
+        report = await collector.collect(writer.scope)
+        kept = len([data async for data in archive.every_record(writer.scope, now_ms)])
+        return dict(report.counts), kept
+
+    trimmed = False
+    everything = len(records)
+    assert await found(now_ms - 1) == ({"live": 2}, everything), "the log still has it all"
+    assert await trim(log) == 2
+    trimmed = True
+    assert await found(None) == ({"archived": 1, "live": 1}, everything)
+    assert await found(now_ms + 3_600_000) == ({"archived": 1, "live": 1}, everything)
+    assert await found(now_ms - 1) == ({"orphan": 1, "live": 1}, 0)
 
 
 def _naming(uri: str) -> bytes:

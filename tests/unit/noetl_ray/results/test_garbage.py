@@ -78,8 +78,8 @@ PAYLOAD = payload_key(Placement(), SCOPE, "ab" * 32)
         (key_of(OLD).replace("/date=", "/date=9"), {}, "unparsed"),
         (key_of(OLD), {"archived": {OLD: NOW_MS + 1}}, "archived"),
         (key_of(OLD), {"archived": {OLD: NOW_MS + 1}, "events": {OLD: 1}}, "archived"),
-        (key_of(OLD), {"archived": {OLD: NOW_MS}, "events": {OLD: 1}}, "orphan"),
-        (key_of(OLD), {"archived": {OLD: NOW_MS}, "events": {OLD: 2}}, "live"),
+        (key_of(OLD), {"archived": {OLD: NOW_MS}, "events": {OLD: 2}}, "orphan"),
+        (key_of(OLD), {"archived": {OLD: NOW_MS}, "events": {OLD: 3}}, "live"),
         (key_of(OLD), {"keeps": {stem(key_of(OLD)): Keep(scope="permanent")}}, "pinned"),
         (
             key_of(OLD),
