@@ -142,3 +142,13 @@ def test_rows_are_copied() -> None:
     found = to_jsonable(rows)
     found[0]["n"] = "changed"
     assert rows[0] == {"n": 0}
+
+
+@pytest.mark.parametrize("at", [0, 1_023, 1_024, 2_047, 2_499])
+def test_one_odd_row_among_very_many_is_treated_as_itself(at) -> None:
+    rows = [{"n": n, "cell": float("nan") if n == at else n / 2} for n in range(2_500)]
+    assert to_jsonable(rows) == [to_jsonable(row) for row in rows]
+    assert to_jsonable(rows)[at]["cell"] is None
+    rows[at] = ("other", {1: b"x"})
+    assert to_jsonable(rows)[at] == ["other", {"1": "x"}]
+    assert len(to_jsonable(rows)) == 2_500

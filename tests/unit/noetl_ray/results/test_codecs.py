@@ -69,3 +69,14 @@ def test_broken_bytes_are_our_error(tmp_path):
 def test_foreign_media_types_are_refused():
     with pytest.raises(UsageError):
         decode_result("application/x-pickle", b"")
+
+
+@pytest.mark.parametrize("at", [0, 1_023, 1_024, 2_499])
+@pytest.mark.parametrize(
+    "odd", [{"n": 1}, {"n": 1, "b": 2, "c": 3}, {"n": 1, "c": 2}, {"n": 1, "b": "x"}, [1, 2]]
+)
+def test_one_odd_row_among_very_many_makes_it_no_table(at, odd):
+    rows = [{"n": n, "b": 2} for n in range(2_500)]
+    assert table_shape(rows) is not None
+    rows[at] = odd
+    assert table_shape(rows) is None
