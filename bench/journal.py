@@ -6,8 +6,8 @@ process leaves in doubt, and the time an append stands in the queue. All bounds 
 turns in one run, so that a busy machine slows all of them; answers are shares of the best.
 
 Expectation: a broker on the same machine answers in about 0.3 ms and does some ten thousand
-appends a second, so a few dozen records under way keep it busy. With decisions of 3 events that is
-about 128 events; above it throughput stays and latency grows with the tail.
+appends a second, so a few dozen records under way keep it busy: about 128 events for records of 3.
+Large records need a longer tail for as many under way; above that only latency grows.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ from noetl_ray.testing.samples import sample_record, sample_subject
 from noetl_ray.wal.journal import MAX_EVENTS, Journal
 
 BOUNDS = (8, 64, 128, 256, 512, 1_024, 2_048, 4_096)
-PRODUCERS = 2_000
+EVENTS = 6_000
+"""Of one round, whatever the size of its records."""
 EVENTS_PER_RECORD = 3
 REPEATS = 15
 
 EXPECTATION = {"share_of_best_at_default": "at least 0.95"}
 
 
-async def round_of(bare: BareSet, bound: int) -> tuple[float, float]:
+async def round_of(bare: BareSet, bound: int, events: int) -> tuple[float, float]:
     """Appends per second of many producers at once, and milliseconds from send to answer."""
     log = bare.log
     log.journal = Journal(SystemClock(), max_events=bound)
     mint = bare.submit.mint
+    producers = EVENTS // events
     made = [
-        (execution_id, sample_record(mint(), events=EVENTS_PER_RECORD, execution_id=execution_id))
-        for execution_id in (mint() for _ in range(PRODUCERS))
+        (execution_id, sample_record(mint(), events=events, execution_id=execution_id))
+        for execution_id in (mint() for _ in range(producers))
     ]
     began = time.perf_counter()
     appends = asyncio.gather(
@@ -51,10 +53,10 @@ async def round_of(bare: BareSet, bound: int) -> tuple[float, float]:
         await asyncio.sleep(0.002)
         ages.append(log.journal.gauge().oldest_s * 1000)
     await appends
-    return PRODUCERS / (time.perf_counter() - began), median(ages)
+    return producers / (time.perf_counter() - began), median(ages)
 
 
-async def measure(repeats: int) -> dict[int, list[tuple[float, float]]]:
+async def measure(repeats: int, events: int) -> dict[int, list[tuple[float, float]]]:
     """Rates and ages by bound; the first round of each only warms up."""
     seen: dict[int, list[tuple[float, float]]] = {bound: [] for bound in BOUNDS}
     async with BareSet("process") as bare:
@@ -62,7 +64,7 @@ async def measure(repeats: int) -> dict[int, list[tuple[float, float]]]:
             # Every turn begins with another, so that none is always behind the same one.
             start = turn % len(BOUNDS)
             for bound in BOUNDS[start:] + BOUNDS[:start]:
-                rate, age = await round_of(bare, bound)
+                rate, age = await round_of(bare, bound, events)
                 if turn:
                     seen[bound].append((rate, age))
                 say(f"{bound} events: {rate:.0f} appends/s, oldest {age:.1f} ms")
@@ -90,6 +92,7 @@ def main() -> None:
     """Run and report."""
     parser = argparse.ArgumentParser(prog="python -m bench.journal")
     parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("--events", type=int, default=EVENTS_PER_RECORD, help="of one record")
     parser.add_argument(
         "--keep",
         action=argparse.BooleanOptionalAction,
@@ -97,8 +100,8 @@ def main() -> None:
         help="append to bench/results",
     )
     args = parser.parse_args()
-    seen = uvloop.run(measure(args.repeats))
-    result = summarize(seen)
+    seen = uvloop.run(measure(args.repeats, args.events))
+    result = {"events_per_record": args.events, **summarize(seen)}
     rows = [
         (
             f"tail of {bound} events",
