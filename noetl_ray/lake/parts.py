@@ -62,7 +62,8 @@ def write_part(files: Files, partition: Partition, name: str, rows: pa.Table) ->
         kind=kind,
         rows=rows.num_rows,
         bytes=len(data),
-        executions=None if ends is None else (ends["min"], ends["max"]),
+        # Rows of the system belong to no execution; a part of nothing else has no range.
+        executions=None if ends is None or ends["min"] is None else (ends["min"], ends["max"]),
     )
 
 
